@@ -198,11 +198,12 @@ ANSIBLE = {
         "import os\nfrom ansible.module_utils import common\nborn, given = os.getpid(), []\n"
     ),
     "ansible/module_utils/common/__init__.py": "",
+    "ansible/modules/__init__.py": "",
 }
 SAID = """import os, sys
 sys.path.insert(0, {archive!r})
 from ansible.module_utils import basic
-import ansible.module_utils.{more} as more
+import ansible.{more} as more
 print(basic.born == os.getpid(), basic.given, more.word, basic is sys.modules["ansible.module_utils.basic"])
 basic.given.append("of another module")
 """
@@ -215,7 +216,7 @@ def sent(python: Python, tmp_path: Path) -> t.Callable[..., list[str]]:
     def run(more: str, word: str, **changed: str) -> list[str]:
         archive = tmp_path / f"sent-{more.replace('.', '-')}.zip"
         changed = {f"ansible/module_utils/{name}.py": text for name, text in changed.items()}
-        files = {**ANSIBLE, f"ansible/module_utils/{more.replace('.', '/')}.py": f"word = {word!r}", **changed}
+        files = {**ANSIBLE, f"ansible/{more.replace('.', '/')}.py": f"word = {word!r}", **changed}
         with zipfile.ZipFile(archive, "w") as opened:
             for name, text in files.items():
                 opened.writestr(name, text)
@@ -228,21 +229,22 @@ def sent(python: Python, tmp_path: Path) -> t.Callable[..., list[str]]:
 
 def test_what_all_modules_import_of_ansible_is_imported_once(sent: t.Callable[..., list[str]]) -> None:
     """The first imports it itself. Nothing that one did to it is there in the next, which has files of its own, too."""
-    assert sent("one", "1") == ["True", "[]", "1", "True"]
-    assert sent("common.two", "2") == ["False", "[]", "2", "True"]
-    assert sent("common.two", "3") == ["False", "[]", "3", "True"]
+    assert sent("modules.one", "1") == ["True", "[]", "1", "True"]
+    assert sent("module_utils.common.two", "2") == ["False", "[]", "2", "True"]
+    assert sent("module_utils.common.two", "3") == ["False", "[]", "3", "True"]
+    assert sent("modules.four", "4") == ["False", "[]", "4", "True"]
 
 
 @pytest.mark.parametrize("name", ["basic", "common/__init__"])
 def test_who_is_sent_another_ansible_has_that_one(sent: t.Callable[..., list[str]], name: str) -> None:
     other = {name: ANSIBLE[f"ansible/module_utils/{name}.py"] + "# of another release\n"}
-    assert [sent("one", "1")[0] for dummy in range(2)] == ["True", "False"]
-    assert [sent("one", "1", **other)[0] for dummy in range(2)] == ["True", "False"]
-    assert [sent("one", "1")[0] for dummy in range(2)] == ["True", "False"]
+    assert [sent("modules.one", "1")[0] for dummy in range(2)] == ["True", "False"]
+    assert [sent("modules.one", "1", **other)[0] for dummy in range(2)] == ["True", "False"]
+    assert [sent("modules.one", "1")[0] for dummy in range(2)] == ["True", "False"]
 
 
 def test_what_cannot_be_imported_breaks_the_module_alone(sent: t.Callable[..., list[str]], python: Python) -> None:
     with pytest.raises(AssertionError, match="by zero"):
-        sent("one", "1", basic="1 / 0")
+        sent("modules.one", "1", basic="1 / 0")
     assert ran(python.program, "print('well')") == (0, "well\n", "")
-    assert [sent("one", "1")[0] for dummy in range(2)] == ["True", "False"]
+    assert [sent("modules.one", "1")[0] for dummy in range(2)] == ["True", "False"]
