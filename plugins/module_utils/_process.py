@@ -171,18 +171,21 @@ def run(
     timeout: float,
     data: str | None = None,
     environment: t.Mapping[str, str] | None = None,
+    silent: bool = False,
 ) -> Outcome:
     """Run a program in the C locale and in a session of its own, so that nothing of it outlives the timeout or us.
 
-    A process in uninterruptible sleep survives even SIGKILL: it is left behind rather than waited for.
+    A process in uninterruptible sleep survives even SIGKILL: it is left behind rather than waited for. Its standard
+    input is the data, or ends at once; a ``silent`` one never ends, for programs that ask for more after the end.
     """
     begin = time.monotonic()
     rc: int | None = None
     out, err = b"", b""
     stdin = subprocess.DEVNULL if data is None else subprocess.PIPE
     given = None if data is None else data.encode()
+    silence = os.pipe() if silent else ()
     try:
-        with session(argv, environment, stdin, subprocess.PIPE, subprocess.PIPE) as process:
+        with session(argv, environment, silence[0] if silence else stdin, subprocess.PIPE, subprocess.PIPE) as process:
             for limit, sign in ((timeout, None), (GRACE, signal.SIGTERM), (GRACE, signal.SIGKILL)):
                 if sign is not None:
                     send(process, sign)
@@ -192,6 +195,9 @@ def run(
                     break
     except (OSError, ValueError) as exc:
         return _not_started(argv, exc)
+    finally:
+        for file in silence:
+            os.close(file)
     seconds = time.monotonic() - begin
     text = err.decode(errors="replace")
     if rc is None:

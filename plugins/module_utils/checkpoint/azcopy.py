@@ -75,7 +75,8 @@ class Azcopy(t.NamedTuple):
     def _run(self, argv: list[str], timeout: float, what: str) -> str:
         # Many run side by side in threads, where _child cannot see to this: none outlives us, not even after SIGKILL.
         wrapper = [setpriv, "--pdeathsig", "KILL"] if (setpriv := shutil.which("setpriv")) else []
-        done = _process.run([*wrapper, self.path, *argv, *_COMMON], timeout, environment=self.environment)
+        # It reads its standard input for a word that would end it, and at the end again and again: a core for nothing.
+        done = _process.run([*wrapper, self.path, *argv, *_COMMON], timeout, environment=self.environment, silent=True)
         if done.rc == 0:
             return done.out
         if done.rc is None and done.seconds >= timeout:

@@ -33,6 +33,14 @@ def test_output_and_status() -> None:
     assert (got.rc, got.out, got.problem) == (1, "hello\n", "exit status 1: bad")
 
 
+def test_silent_input_is_there_and_never_ends() -> None:
+    code = "import select, sys; print(select.select([sys.stdin], [], [], 0.1)[0] == [], sys.stdin.isatty())"
+    before = set(Path("/proc/self/fd").iterdir())
+    assert run(python(code), 20, silent=True).out == "True False\n"
+    assert run(python(code), 20).out == "False False\n"
+    assert set(Path("/proc/self/fd").iterdir()) == before
+
+
 def test_success_has_no_problem() -> None:
     assert run(python("print(1)"), 20).problem == ""
 
