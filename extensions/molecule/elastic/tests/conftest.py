@@ -38,8 +38,8 @@ class ElasticLab(Lab):
         return self.submit(command, f"--partition={part} --nodelist={node} --requeue {options}")
 
     def retry(self, job: str) -> None:
-        """Let a requeued job try again at once: Slurm would have it wait two minutes."""
-        self.root(f"scontrol update jobid={job} starttime=now")
+        """Let a requeued job try again at once: Slurm would have it wait two minutes, if it still does."""
+        self.root(f"scontrol update jobid={job} starttime=now || scontrol show job -o {job} | grep -v JobState=PENDING")
 
     def job(self, job: str, field: str) -> str:
         found = self.root(f"scontrol show job -o {job}")
