@@ -5,27 +5,29 @@
 
 Starting Python and importing is nine tenths of what most modules cost. Here one process imports once: Ansible's own
 files for all modules, and what is asked for, such as Azure's SDKs. What Ansible sends is run as it is, by a fork of
-that process, with the arguments, environment, directory, umask and open files of who called. The module and everything
-of a collection come out of what was sent, and a file of Ansible's that was not sent is not found.
+that process, with the arguments, environment, directory, umask and open files of who called (lab_python.py, which does
+the same on the lab's nodes, takes them over). The module and everything of a collection come out of what was sent, and
+a file of Ansible's that was not sent is not found.
 
 ``Warm(python, modules).interpreter`` is the program to name. The process ends with who started it.
 """
 
 from __future__ import annotations
 
-import array
 import contextlib
 import importlib
-import json
 import os
 import select
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
-import types
+import threading
 import typing as t
 from pathlib import Path
+
+import lab_python
 
 # What is there before any module is, by any of them: Ansible's, and the standard library's.
 COMMON = """ansible.module_utils.basic ansible.module_utils._internal._ansiballz._loader ansible.module_utils.urls
@@ -36,20 +38,22 @@ SDKS = [
     f"ansible_collections.azure.azcollection.plugins.modules.azure_rm_{name}"
     for name in ("resourcegroup", "storageaccount", "virtualmachine")
 ]
-# What Ansible sends is a file of this name, or standard input.
-CLIENT = """#!{python} -IS
-import array, json, os, socket, sys
-if len(sys.argv) > 1 and not os.path.basename(sys.argv[1]).startswith("AnsiballZ_"):
-    os.execv({python!r}, [{python!r}, *sys.argv[1:]]) # a version, a probe
-os.umask(umask := os.umask(0o77))
-call = json.dumps([sys.argv[1:], dict(os.environ), os.getcwd(), umask]).encode()
-with socket.socket(socket.AF_UNIX) as server:
-    server.connect({socket!r})
-    server.sendmsg([b"%12d" % len(call)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))])
-    server.sendall(call)
-    said = server.recv(16)
-sys.exit(int(said) if said else "the module's process ended without a status")
+# What Ansible sends is a file of this name, or standard input; the rest is a version, or a probe. In Perl, as to start
+# Python and to import what speaks with a socket cost more than most modules do. See lab_python, of the lab's nodes.
+CLIENT = r"""#!/usr/bin/perl
+use strict;
+if (!@ARGV || $ARGV[0] =~ m{{(?:^|/)AnsiballZ_[^/]*\z}}) {{
+    my ($server, $said);
+    # AF_UNIX and SOCK_STREAM
+    socket($server, 1, 1, 0) && connect($server, pack("Sa*", 1, '{socket}')) or die "no module is run: $!\n";
+    (sysread($server, $said, 4) || 0) == 4 or die "the module's process ended without a status\n";
+    my $status = unpack("L", $said);
+    exit($status) if $status < {itself};
+}}
+exec('{python}', @ARGV) or die "no Python: $!\n";
 """
+LAB = Path(__file__).parents[2] / "lab/roles/lab/files"
+ITSELF = 256  # what is told who has to be Python itself: where nobody may take over another process's files
 
 
 class Warm:
@@ -60,12 +64,12 @@ class Warm:
         self.directory = tempfile.TemporaryDirectory()
         place = f"{self.directory.name}/socket"
         argv = [str(python), __file__, place, *COMMON, *modules]
-        self.process = subprocess.Popen(
-            argv, env={**os.environ, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        settings = {**os.environ, **environment}
+        settings["PYTHONPATH"] = os.pathsep.join(filter(None, [str(LAB), settings.get("PYTHONPATH")]))
+        self.process = subprocess.Popen(argv, env=settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.process.stdout and self.process.stdout.readline() == b"ready\n", "it does not start"
         self.interpreter = Path(self.directory.name, "python")
-        self.interpreter.write_text(CLIENT.format(python=str(python), socket=place))
+        self.interpreter.write_text(CLIENT.format(python=python, socket=place, itself=ITSELF))
         self.interpreter.chmod(0o755)
 
     def close(self) -> None:
@@ -98,19 +102,6 @@ def _load(modules: t.Sequence[str]) -> None:
             module.__path__ = Sent(name)  # type: ignore[assignment]
 
 
-def _receive(caller: socket.socket) -> tuple[list[str], dict[str, str], str, int]:
-    files = array.array("i")
-    begin, control, dummy, dummy = caller.recvmsg(12, socket.CMSG_SPACE(3 * files.itemsize))
-    files.frombytes(control[0][2])
-    for goal, file in enumerate(files):
-        os.dup2(file, goal)
-        os.close(file)
-    text = b""
-    while len(text) < int(begin):
-        text += caller.recv(1 << 16)
-    return t.cast("tuple[list[str], dict[str, str], str, int]", json.loads(text))
-
-
 def _end_with(caller: socket.socket) -> None:
     if not caller.recv(1):
         os._exit(1)
@@ -118,34 +109,16 @@ def _end_with(caller: socket.socket) -> None:
 
 def _run(caller: socket.socket) -> None:
     """Be the interpreter for one caller; whom a caller's end ends, too."""
-    import atexit
-    import threading
-    import traceback
-
-    argv, environment, directory, umask = _receive(caller)
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(directory)
-    os.umask(umask)
-    threading.Thread(target=_end_with, args=(caller,), daemon=True).start()
-    main = sys.modules["__main__"] = types.ModuleType("__main__")
-    sys.argv, sys.path[0], status = argv or [""], "", 0
-    source = Path("/dev/stdin")
-    if argv:
-        source = Path(argv[0])
-        main.__file__, sys.path[0] = argv[0], str(source.parent)
+    pid = struct.unpack("3i", caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
     try:
-        exec(compile(source.read_bytes(), str(source), "exec"), main.__dict__)
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
-        traceback.print_exc()
-        status = 1
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+        argv = lab_python.become(pid)
+    except OSError:
+        caller.sendall(struct.pack("=I", ITSELF))
+        return
+    threading.Thread(target=_end_with, args=(caller,), daemon=True).start()
+    status = lab_python.perform(argv)
     with contextlib.suppress(BrokenPipeError):  # of a job that outlived its task
-        caller.sendall(b"%d" % status)
+        caller.sendall(struct.pack("=I", status))
 
 
 def serve(place: str, modules: t.Sequence[str]) -> None:
