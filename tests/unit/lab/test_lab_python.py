@@ -26,6 +26,7 @@ import lab_python
 lab_python.PYTHON = sys.executable
 lab_bytecode.PLACE = {place!r}
 lab_python.ARCHIVE = pathlib.Path({place!r}, "ansible.zip")
+lab_python.NEW = pathlib.Path({place!r}, "new")
 zipimport._compile_source = lab_bytecode.compile_once # as for root on a machine
 while True: # as systemd does
     lab_python.Server(socket.socket(fileno=socket.dup({number}))).serve()
@@ -231,7 +232,7 @@ def test_what_all_modules_import_of_ansible_is_imported_once(sent: t.Callable[..
     """The first imports it itself. Nothing that one did to it is there in the next, which has files of its own, too."""
     assert sent("modules.one", "1") == ["True", "[]", "1", "True"]
     assert sent("module_utils.common.two", "2") == ["False", "[]", "2", "True"]
-    assert sent("module_utils.common.two", "3") == ["False", "[]", "3", "True"]
+    assert sent("module_utils.common.three", "3") == ["False", "[]", "3", "True"]
     assert sent("modules.four", "4") == ["False", "[]", "4", "True"]
 
 
@@ -248,3 +249,72 @@ def test_what_cannot_be_imported_breaks_the_module_alone(sent: t.Callable[..., l
         sent("modules.one", "1", basic="1 / 0")
     assert ran(python.program, "print('well')") == (0, "well\n", "")
     assert [sent("modules.one", "1")[0] for dummy in range(2)] == ["True", "False"]
+
+
+PLACE = "ansible_collections/mine/tools/plugins/module_utils"
+FROM = f"from {PLACE.replace('/', '.')} import"
+COLLECTION = {
+    **{f"{'/'.join(PLACE.split('/')[: depth + 1])}/__init__.py": "" for depth in range(5)},
+    f"{PLACE}/outer.py": f"import os\n{FROM} inner\nborn = os.getpid()\n",
+    f"{PLACE}/inner.py": (
+        "import os\nfrom ansible.module_utils import basic\nborn, word, given = os.getpid(), 'old', []\n"
+    ),
+}
+USES = """import os, sys
+sys.path.insert(0, {archive!r})
+from ansible.module_utils import basic
+from ansible_collections.mine.tools.plugins.module_utils import {names}
+inner = sys.modules["ansible_collections.mine.tools.plugins.module_utils.inner"]
+assert inner.basic is basic
+print(*(sys.modules[f"ansible_collections.mine.tools.plugins.module_utils.{{name}}"].born == os.getpid()
+        for name in "{names}".split(", ")), inner.word, inner.given)
+inner.given.append("of another module")
+"""
+OF_COLLECTIONS = "import sys; sys.path.insert(0, {archive!r}); import ansible.module_utils.basic\n"
+OF_COLLECTIONS += "print([name for name in sys.modules if 'ansible_collections' in name])"
+
+
+@pytest.fixture
+def brought(python: Python, tmp_path: Path) -> t.Callable[..., str]:
+    """Run a module that brings these files of a collection, or none; tell what it found."""
+
+    def run(names: str = "", **changed: str) -> str:
+        archive = tmp_path / "sent.zip"
+        with zipfile.ZipFile(archive, "w") as opened:
+            changed = {f"{PLACE}/{name}.py": text for name, text in changed.items()}
+            for name, text in {**ANSIBLE, **(COLLECTION if names else {}), **changed}.items():
+                opened.writestr(name, text)
+        source = USES if names else OF_COLLECTIONS
+        rc, out, err = ran(python.program, source.format(archive=str(archive), names=names))
+        assert (rc, err) == (0, "")
+        return out.strip()
+
+    return run
+
+
+def test_what_modules_import_of_a_collection_is_imported_once(brought: t.Callable[..., str], tmp_path: Path) -> None:
+    """The first is there before Ansible is, and the second imports what the others have imported."""
+    assert [brought("outer, inner") for dummy in range(4)] == ["True True old []"] * 2 + ["False False old []"] * 2
+    assert brought() == "[]", "it was not sent"
+    more = {"more": f"import os\n{FROM} inner\nborn = os.getpid()"}
+    assert brought("more, inner", **more) == "True False old []"
+    assert brought("outer, more", **more) == "False False old []"
+    assert list((tmp_path / "kept/new").iterdir()) == []
+
+
+def test_who_is_sent_another_release_of_a_collection_has_all_of_that_one(brought: t.Callable[..., str]) -> None:
+    """Also who imports a file that is the same as before: it would have the other release's below it."""
+    other = {"inner": COLLECTION[f"{PLACE}/inner.py"].replace("old", "new")}
+    assert [brought("outer, inner") for dummy in range(3)][-1] == "False False old []"
+    assert [brought("outer, inner", **other) for dummy in range(2)] == ["True True new []", "False False new []"]
+    assert [brought("outer, inner") for dummy in range(2)] == ["True True old []", "False False old []"]
+
+
+def test_what_a_collection_is_not_sent_to_import_breaks_the_module_alone(
+    brought: t.Callable[..., str], python: Python
+) -> None:
+    for dummy in range(3):
+        with pytest.raises(AssertionError, match="by zero"):
+            brought("outer, inner", inner="1 / 0")
+    assert ran(python.program, "print('well')") == (0, "well\n", "")
+    assert [brought("outer, inner") for dummy in range(2)][-1] == "False False old []"

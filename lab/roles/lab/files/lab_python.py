@@ -5,9 +5,9 @@
 
 To start Python and to import that is most of what a small module costs, above all where the processor is emulated. What
 was sent runs as it is, as a process like the one that called: its arguments, environment, directory, umask, groups,
-limits, cgroup and open files are the caller's, and so is its end. What all modules import of Ansible is imported once,
-too, for those that are sent the very same files. Nothing of a module is kept: each has a fork of its own of a process
-that runs none.
+limits, cgroup and open files are the caller's, and so is its end. What modules import of Ansible and of collections is
+imported once, too, for those that are sent the very same files. Nothing of a module is kept: each has a fork of its own
+of a process that runs none.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ PYTHON = "/usr/bin/python3"
 # What every module imports of Ansible, and the archive that one of them came in: like bytecode, and root's alone.
 COMMON = ("ansible.module_utils.basic", "ansible.module_utils._internal._ansiballz._loader")
 ARCHIVE = Path("/var/cache/lab_bytecode/ansible.zip")
+# What modules were sent and imported themselves, and in files with that end the names of what they imported of it.
+NEW, TOLD = Path("/run/lab_python.new"), ".names"
+PACKAGES = ("ansible", "ansible_collections")
 UNIFIED = Path("/sys/fs/cgroup/unified")  # version 2 beside version 1
 _PIDFD_GETFD = 438  # of all processors
 _LIMITS = 16  # RLIM_NLIMITS of all processors
@@ -143,51 +146,86 @@ def _end(main: types.ModuleType) -> None:
 
 
 class Imported:
-    """What all modules import of Ansible, imported before they are forked.
+    """What modules import of Ansible and of collections, imported before they are forked.
 
-    A module brings Ansible's files in an archive of its own. The archive of one is kept (so is it when a machine boots
-    anew), the process that forks imports from it, and who brings the same files, by their checksums, has them imported.
-    Whoever brings others imports these, and its archive is the one that is kept.
+    A module brings these files in an archive of its own. Whoever brings the same files as another did before, by their
+    checksums, has them imported: what a module imported itself is imported again, once, by the process that forks, from
+    a copy of what that module was sent. Whoever brings another file of the same name imports its own, and these are
+    imported from then on. The archive that Ansible's came in is kept, also when a machine boots anew.
     """
 
     def __init__(self) -> None:
         self.version = 0
         self.modules: dict[str, types.ModuleType] = {}
         self.files: dict[str, tuple[int, int]] = {}
+        self.known: dict[str, tuple[int, int]] = {}  # the files that came with them, imported or not
+        self.copy: Path | None = None  # of what a module was sent, which brings something new
+        self.given: set[str] = set()  # what was imported for that module
+        shutil.rmtree(NEW, ignore_errors=True)
         sys.meta_path.insert(0, t.cast("t.Any", self))
         self.renew()
 
     def renew(self) -> None:
-        """Import from the archive that is kept, if it is another one than before."""
+        """Import Ansible from the archive that is kept, if it is another one than before, and what modules told."""
         try:
             version = ARCHIVE.stat().st_mtime_ns
         except OSError:
             version = 0
-        if version == self.version:
+        told = list(NEW.glob(f"*{TOLD}"))
+        if version == self.version and not told:
             return
-        self.version, self.modules, self.files = version, {}, {}
-        if version:
-            # What breaks here breaks again in the module, which can say so.
-            with contextlib.suppress(Exception):
-                self._import(str(ARCHIVE))
+        # What breaks here breaks again in the module, which can say so.
+        with contextlib.suppress(Exception):
+            if version != self.version:
+                self.version, self.modules, self.files, self.known = version, {}, {}, {}
+                if version:
+                    self._import(ARCHIVE, COMMON)
+            for file in told:
+                self._add(file.with_suffix(".zip"), file.read_text().split())
+        for file in told:
+            file.unlink()
+            file.with_suffix(".zip").unlink(missing_ok=True)
         gc.collect()
         gc.freeze()
 
-    def _import(self, archive: str) -> None:
+    def _add(self, archive: Path, names: list[str]) -> None:
+        """Import what a module told; of two releases of a collection the last one counts."""
+        files = _files(str(archive))
+        differ = _differ(self.files, files)
+        if any(place.startswith("ansible/") for place in differ):
+            return
+        if differ:
+            self.files = {place: what for place, what in self.files.items() if place.startswith("ansible/")}
+            self.modules = {name: module for name, module in self.modules.items() if _place(name, self.files)}
+            self.known = {}
+        self._import(archive, names)
+        self.known.update(files)
+
+    def _import(self, kept: Path, names: t.Iterable[str]) -> None:
+        archive = str(kept)
         zipimport._zip_directory_cache.pop(archive, None)  # type: ignore[attr-defined]
         for place in [place for place in sys.path_importer_cache if place.startswith(archive)]:
             del sys.path_importer_cache[place]
+        self._find_in(archive, self.modules)
         sys.path.insert(0, archive)
+        sys.modules.update(self.modules)
         try:
-            for name in COMMON:
-                with contextlib.suppress(ModuleNotFoundError):  # older ones of Ansible have not all
+            for name in names:
+                with contextlib.suppress(Exception):  # older ones of Ansible have not all
                     importlib.import_module(name)
         finally:
             sys.path.remove(archive)
-            found = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "ansible"}
+            found = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in PACKAGES}
         files = _files(archive)
-        places = [f"{name.replace('.', '/')}{end}" for name in found for end in (".py", "/__init__.py")]
-        self.modules, self.files = found, {place: files[place] for place in places if place in files}
+        self.modules = found
+        self.files.update({place: files[place] for name in found if (place := _place(name, files))})
+
+    @staticmethod
+    def _find_in(archive: str, modules: dict[str, types.ModuleType]) -> None:
+        """Have what was not imported be looked for in an archive."""
+        for name, module in modules.items():
+            if hasattr(module, "__path__"):
+                module.__path__ = [f"{archive}/{name.replace('.', '/')}"]
 
     def find_spec(self, name: str, *dummy: object) -> ModuleSpec | None:
         """Where a module begins to import Ansible, give it all that is imported, or keep what it was sent."""
@@ -195,19 +233,52 @@ class Imported:
             return None
         spec = PathFinder.find_spec(name)
         archive = getattr(spec and spec.loader, "archive", "")
-        if spec is None or archive in ("", str(ARCHIVE)):
+        if spec is None or archive == "" or archive == str(ARCHIVE) or archive.startswith(f"{NEW}/"):
             return None
         files = _files(archive)
-        if not self.files or any(files.get(place) != what for place, what in self.files.items()):
+        differ = _differ(self.files, files)
+        if not self.files or any(place.startswith("ansible/") for place in differ):
             if "ansible/module_utils/basic.py" in files:
-                _keep(archive)
+                _keep(archive, ARCHIVE)
             return None
-        for found, module in self.modules.items():
-            if hasattr(module, "__path__"):  # what was not imported is looked for where it was sent
-                module.__path__ = [f"{archive}/{found.replace('.', '/')}"]
+        # Ansible's own import nothing of a collection.
+        packages = PACKAGES[:1] if differ else PACKAGES
+        given = {
+            found: module
+            for found, module in self.modules.items()
+            if found.partition(".")[0] in packages and _place(found, files)
+        }
+        if name not in given:
+            return None
+        self._find_in(archive, given)
         # This one is on its way: were it there, it would be loaded by what loaded it before.
-        sys.modules.update({found: module for found, module in self.modules.items() if found != name})
-        return ModuleSpec(name, t.cast("t.Any", _Done(self.modules[name])), origin=spec.origin, is_package=True)
+        sys.modules.update({found: module for found, module in given.items() if found != name})
+        if differ or any("/module_utils/" in place and self.known.get(place) != what for place, what in files.items()):
+            self.copy, self.given = NEW / f"{os.getpid()}.zip", set(given)
+            NEW.mkdir(mode=0o700, exist_ok=True)
+            _keep(archive, self.copy)
+        return ModuleSpec(name, t.cast("t.Any", _Done(given[name])), origin=spec.origin, is_package=True)
+
+    def tell(self) -> None:
+        """At the end of a module, have imported what it had to import itself."""
+        if self.copy is None:
+            return
+        names = [name for name in sys.modules if ".module_utils" in name and name.partition(".")[0] in PACKAGES]
+        names = [name for name in names if name not in self.given]
+        if names:
+            _write(self.copy.with_suffix(TOLD), "\n".join(names).encode())
+        else:
+            self.copy.unlink(missing_ok=True)
+
+
+def _place(name: str, files: t.Container[str]) -> str:
+    """Return where in an archive the file of a module is, empty when it is not there."""
+    places = [f"{name.replace('.', '/')}{end}" for end in (".py", "/__init__.py")]
+    return next((place for place in places if place in files), "")
+
+
+def _differ(files: dict[str, tuple[int, int]], sent: dict[str, tuple[int, int]]) -> list[str]:
+    return [place for place, what in files.items() if sent.get(place, what) != what]
 
 
 class _Done(t.NamedTuple):
@@ -228,11 +299,15 @@ def _files(archive: str) -> dict[str, tuple[int, int]]:
         return {entry.filename: (entry.file_size, entry.CRC) for entry in opened.infolist()}
 
 
-def _keep(archive: str) -> None:
-    new = ARCHIVE.with_suffix(f".{os.getpid()}")
+def _keep(archive: str, place: Path) -> None:
+    _write(place, Path(archive).read_bytes())
+
+
+def _write(place: Path, content: bytes) -> None:
+    new = place.with_name(f"{place.name}.{os.getpid()}")
     with contextlib.suppress(OSError):  # no room, or not root: then everybody imports
-        shutil.copyfile(archive, new)
-        new.replace(ARCHIVE)
+        new.write_bytes(content)
+        new.replace(place)
 
 
 class Server:
@@ -288,6 +363,7 @@ class Server:
                 os.execv(PYTHON, [PYTHON, *arguments])
             importlib.invalidate_caches()
             status = perform(arguments)
+            self.imported.tell()
         except BaseException:
             traceback.print_exc()
         finally:
