@@ -128,7 +128,7 @@ def prepare_ansible() -> None:
     warnings.filterwarnings("ignore", "AnsibleCollectionFinder has already been configured")
     _collection_finder._get_collection_metadata("ansible.builtin")
     # What it looks through at its start.
-    for kind in ("connection", "shell", "become", "callback", "vars"):
+    for kind in ("connection", "shell", "become", "callback"):
         list(getattr(loader, f"{kind}_loader").all(class_only=True))
     with contextlib.suppress(ImportError):
         importlib.import_module("ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preload").preload()
