@@ -10,6 +10,8 @@ import sys
 import typing as t
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._imports import import_statements
+
 HOME = "ansible_collections.hpcai.gpu_cluster.plugins.module_utils"
 SOURCES = Path(__file__).resolve().parents[1] / "module_utils"
 LAUNCHER = """\
@@ -96,8 +98,10 @@ class Sources:
 
     def imports(self, module: str) -> list[str]:
         """Return which of these files a module imports; anything but them and the standard library is an error."""
+        text = self.text(module)
         try:
-            tree = ast.parse(self.text(module))
+            ours = self.root == SOURCES and module not in self.own
+            tree = ast.parse(import_statements(text, for_types=False) if ours else text)
         except (SyntaxError, ValueError) as exc:
             raise ProgramError(f"{self.file(module)} is no Python that can be read: {exc}") from exc
         package = f"{HOME}.{module}" if module else HOME
