@@ -16,7 +16,13 @@ import tempfile
 import typing as t
 from pathlib import Path
 
-SETUP = Path(__file__).resolve().parents[2] / "lab/roles/lab_nodes/files/gpu_tools/emulation/setup.py"
+import emulating
+from warm import Forking
+
+SETUP = emulating.TOOLS / "emulation/setup.py"
+# These become another program, or Python itself where nobody forks for whoever calls: the lab's file emulate, in Perl.
+FORKS = r"$0 !~ m{/(?:ldd|numactl|taskset)\z}"
+ITSELF = r"$0 =~ m{([^/]*)\z}; exec('python3', '-BIS', '%s', $1, @ARGV) or die;"
 
 
 def set_up(directory: Path, verb: str, document: t.Any, *nodes: str) -> None:
@@ -26,12 +32,23 @@ def set_up(directory: Path, verb: str, document: t.Any, *nodes: str) -> None:
 
 
 @functools.cache
+def _tools() -> Forking:
+    """Return the process that the tools are forks of: a test calls them a hundred times."""
+    compileall.compile_dir(SETUP.parent, quiet=1)
+    process = Forking(sys.executable, emulating.__file__)
+    atexit.register(process.close)
+    return process
+
+
+@functools.cache
 def _sound(profile: str, *nodes: str) -> Path:
-    """Return a directory to be copied. Its tools are compiled: a test calls them a hundred times."""
+    """Return a directory to be copied."""
     directory = Path(tempfile.mkdtemp(prefix="emulated-"))
     atexit.register(shutil.rmtree, directory)
     set_up(directory, "install", json.loads(profile), *nodes)
-    compileall.compile_dir(directory / "gpu_tools", quiet=1)
+    emulate = directory / "gpu_tools/emulate"
+    emulate.unlink()
+    _tools().client(emulate, FORKS, ITSELF % (SETUP.parent / "__main__.py"))
     return directory
 
 

@@ -9,7 +9,8 @@ that process, with the arguments, environment, directory, umask and open files o
 the same on the lab's nodes, takes them over). The module and everything of a collection come out of what was sent, and
 a file of Ansible's that was not sent is not found.
 
-``Warm(python, modules).interpreter`` is the program to name. The process ends with who started it.
+``Warm(python, modules).interpreter`` is the program to name. The process ends with who started it. ``Forking`` is what
+such a process has in common with that of other programs (emulated_machine.py).
 """
 
 from __future__ import annotations
@@ -38,45 +39,63 @@ SDKS = [
     f"ansible_collections.azure.azcollection.plugins.modules.azure_rm_{name}"
     for name in ("resourcegroup", "storageaccount", "virtualmachine")
 ]
-# What Ansible sends is a file of this name, or standard input; the rest is a version, or a probe. In Perl, as to start
-# Python and to import what speaks with a socket cost more than most modules do. See lab_python, of the lab's nodes.
+# Who calls is in Perl, as to start Python and to import what speaks with a socket cost more than most calls do. See
+# lab_python, of the lab's nodes.
 CLIENT = r"""#!/usr/bin/perl
 use strict;
-if (!@ARGV || $ARGV[0] =~ m{{(?:^|/)AnsiballZ_[^/]*\z}}) {{
+if ({forks}) {{
     my ($server, $said);
     # AF_UNIX and SOCK_STREAM
-    socket($server, 1, 1, 0) && connect($server, pack("Sa*", 1, '{socket}')) or die "no module is run: $!\n";
-    (sysread($server, $said, 4) || 0) == 4 or die "the module's process ended without a status\n";
-    my $status = unpack("L", $said);
-    exit($status) if $status < {itself};
+    if (socket($server, 1, 1, 0) && connect($server, pack("Sa*", 1, '{socket}'))) {{
+        (sysread($server, $said, 4) || 0) == 4 or die "the process that was forked ended without a status\n";
+        my $status = unpack("L", $said);
+        exit($status) if $status < {itself};
+    }}
 }}
-exec('{python}', @ARGV) or die "no Python: $!\n";
+{otherwise}
 """
+# What Ansible sends is a file of this name, or standard input; the rest is a version, or a probe.
+SENT = r"!@ARGV || $ARGV[0] =~ m{(?:^|/)AnsiballZ_[^/]*\z}"
 LAB = Path(__file__).parents[2] / "lab/roles/lab/files"
+# What a fork does: from the path that was called and the arguments to an exit status.
+Perform = t.Callable[[str, t.List[str]], int]
 ITSELF = 256  # what is told who has to be Python itself: where nobody may take over another process's files
 
 
-class Warm:
-    """The process, from its start to its end."""
+class Forking:
+    """A process that forks for whoever calls, from its start to its end."""
 
-    def __init__(self, python: Path, modules: t.Sequence[str] = (), **environment: str) -> None:
-        """Start it with a Python that has Ansible, and import what is asked for besides."""
+    def __init__(self, *argv: str | Path, **environment: str) -> None:
+        """Start it with the path of its socket as one argument more."""
         self.directory = tempfile.TemporaryDirectory()
-        place = f"{self.directory.name}/socket"
-        argv = [str(python), __file__, place, *COMMON, *modules]
+        self.socket = f"{self.directory.name}/socket"
         settings = {**os.environ, **environment}
         settings["PYTHONPATH"] = os.pathsep.join(filter(None, [str(LAB), settings.get("PYTHONPATH")]))
-        self.process = subprocess.Popen(argv, env=settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        words = [*map(str, argv), self.socket]
+        self.process = subprocess.Popen(words, env=settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.process.stdout and self.process.stdout.readline() == b"ready\n", "it does not start"
-        self.interpreter = Path(self.directory.name, "python")
-        self.interpreter.write_text(CLIENT.format(python=python, socket=place, itself=ITSELF))
-        self.interpreter.chmod(0o755)
+
+    def client(self, path: Path, forks: str, otherwise: str) -> Path:
+        """Write a program that is run by a fork, if a condition of Perl says so, and else does something itself."""
+        path.write_text(CLIENT.format(forks=forks, socket=self.socket, itself=ITSELF, otherwise=otherwise))
+        path.chmod(0o755)
+        return path
 
     def close(self) -> None:
         assert self.process.stdin
         self.process.stdin.close()
         self.process.wait()
         self.directory.cleanup()
+
+
+class Warm(Forking):
+    """One for modules that Ansible sends."""
+
+    def __init__(self, python: Path, modules: t.Sequence[str] = (), **environment: str) -> None:
+        """Start it with a Python that has Ansible, and import what is asked for besides."""
+        super().__init__(python, __file__, *COMMON, *modules, **environment)
+        itself = f"exec('{python}', @ARGV) or die \"no Python: $!\\n\";"
+        self.interpreter = self.client(Path(self.directory.name, "python"), SENT, itself)
 
 
 class Sent:
@@ -107,24 +126,25 @@ def _end_with(caller: socket.socket) -> None:
         os._exit(1)
 
 
-def _run(caller: socket.socket) -> None:
-    """Be the interpreter for one caller; whom a caller's end ends, too."""
+def _run(caller: socket.socket, perform: Perform) -> None:
+    """Be the program for one caller; whom a caller's end ends, too."""
     pid = struct.unpack("3i", caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
     try:
+        called = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[1]
         argv = lab_python.become(pid)
     except OSError:
         caller.sendall(struct.pack("=I", ITSELF))
         return
     threading.Thread(target=_end_with, args=(caller,), daemon=True).start()
-    status = lab_python.perform(argv)
+    status = perform(called, argv)
     with contextlib.suppress(BrokenPipeError):  # of a job that outlived its task
         caller.sendall(struct.pack("=I", status))
 
 
-def serve(place: str, modules: t.Sequence[str]) -> None:
+def serve(place: str, perform: Perform) -> None:
+    """Fork for each caller until standard input ends."""
     import gc
 
-    _load(modules)
     gc.collect()
     gc.freeze()
     children = 0
@@ -143,7 +163,7 @@ def serve(place: str, modules: t.Sequence[str]) -> None:
                 if not os.fork():
                     server.close()
                     try:
-                        _run(caller)
+                        _run(caller, perform)
                     finally:
                         os._exit(1)
                 caller.close()
@@ -155,4 +175,5 @@ def serve(place: str, modules: t.Sequence[str]) -> None:
 
 if __name__ == "__main__":
     sys.path.remove(str(Path(__file__).parent))
-    serve(sys.argv[1], sys.argv[2:])
+    _load(sys.argv[1:-1])
+    serve(sys.argv[-1], lambda called, argv: lab_python.perform(argv))
