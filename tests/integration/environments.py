@@ -16,6 +16,7 @@ import zipfile
 from pathlib import Path
 
 from conftest import COLLECTIONS, Json
+from forked import run_module
 from patience import patience
 from stand_in import answer, stand_in
 
@@ -97,9 +98,8 @@ class Site:
         """Have Slurm know of these jobs, or not answer."""
         answer(self.bin / "squeue", f"{jobs}\n" if jobs is not None else "", status=int(jobs is None))
 
-    def start(
-        self, module: str = "python_environment", check_mode: bool = False, **given: t.Any
-    ) -> subprocess.Popen[str]:
+    def asked(self, module: str, check_mode: bool = False, **given: t.Any) -> tuple[str, str, dict[str, str]]:
+        """Return the name of a module, its arguments and its environment."""
         params = given
         if module == "python_environment":
             builds = {"cpu": {"lock": self.lock()}}
@@ -107,12 +107,6 @@ class Site:
             params = {**own, "folders": [str(self.wheels)], **given}
             self.root.mkdir(parents=True, exist_ok=True)
         document = {"ANSIBLE_MODULE_ARGS": {**params, "_ansible_check_mode": check_mode, "_ansible_diff": True}}
-        argv = [
-            sys.executable,
-            "-m",
-            f"ansible_collections.hpcai.gpu_cluster.plugins.modules.{module}",
-            json.dumps(document),
-        ]
         environment = {
             "PATH": f"{self.bin}:{PATH}",
             "PYTHONPATH": str(COLLECTIONS),
@@ -122,17 +116,26 @@ class Site:
             "UV_OFFLINE": "1",
             "HOME": str(self.folder),
         }
+        return f"ansible_collections.hpcai.gpu_cluster.plugins.modules.{module}", json.dumps(document), environment
+
+    def start(self, module: str = "python_environment", **given: t.Any) -> subprocess.Popen[str]:
+        """Start a module that is looked at while it runs, or ended."""
+        name, arguments, environment = self.asked(module, **given)
         pipes: Json = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        argv = [sys.executable, "-m", name, arguments]
         return subprocess.Popen(argv, env=environment, text=True, start_new_session=True, **pipes)
 
-    def result(self, process: subprocess.Popen[str], fails: bool = False) -> Json:
-        out, err = process.communicate(timeout=patience(180))
+    def result(self, process: subprocess.Popen[str]) -> Json:
+        out, dummy = process.communicate(timeout=patience(180))
         found: Json = json.loads(out)
-        assert found.get("failed", False) == fails, f"{out}\n{err}"
         return found
 
     def run(self, module: str = "python_environment", fails: bool = False, **given: t.Any) -> Json:
-        return self.result(self.start(module, **given), fails)
+        name, arguments, environment = self.asked(module, **given)
+        done = run_module(name, arguments, env=environment, timeout=patience(180))
+        found: Json = json.loads(done.stdout)
+        assert found.get("failed", False) == fails, f"{done.stdout}\n{done.stderr}"
+        return found
 
     def current(self, link: str = "current") -> str:
         return os.readlink(self.root / link).rpartition("/")[2]

@@ -93,8 +93,10 @@ def run_module(
 
     ``prepare`` is Python that the process runs first.
     """
-    settings = {name: value for name, value in env.items() if name.startswith(("ANSIBLE_", "HOME", "PYTHON"))}
-    looks_here = module.startswith("ansible.") and "ANSIBLE_CONFIG" not in env
+    of_ansible = module.startswith("ansible.")  # which reads its settings while it is imported
+    counts = ("ANSIBLE_", "HOME", "PYTHON") if of_ansible else ("ANSIBLE_", "PYTHON")
+    settings = {name: value for name, value in env.items() if name.startswith(counts)}
+    looks_here = of_ansible and "ANSIBLE_CONFIG" not in env
     key = (str(python), str(cwd) if looks_here else "", *sorted(settings.items()))
     server = servers.pop(key, None) or Server(python, env, cwd)
     servers[key] = server
