@@ -11,12 +11,11 @@ from __future__ import annotations
 import copy
 import json
 import os
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_playbook import ansible_playbook
+from ansible_playbook import ansible_playbook, interpreter
 
 ROOT = Path(__file__).resolve().parents[3]
 GROUPS = {"slurm_controller": ["ctl"], "slurm_database": ["ctl"], "slurm_login": ["ctl"], "slurm_compute": ["c1", "c2"]}
@@ -206,7 +205,7 @@ def test_a_run_for_one_node_does_not_ask_for_the_others(inventory: Inventory, tm
 def gpu_node(inventory: Inventory, directory: Path) -> None:
     """c1 is a node of eight H100: this machine, where CUDA and NCCL are looked for in places that have neither."""
     inventory.groups["gpu"] = ["c1"]
-    inventory.hosts["c1"] = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    inventory.hosts["c1"] = {"ansible_connection": "local", "ansible_python_interpreter": interpreter()}
     inventory.variables |= {
         "cluster_sku": "dgx_h100",
         "gpu_test_tools_cuda_home": f"{directory}/cuda",

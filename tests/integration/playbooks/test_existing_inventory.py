@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import json
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_playbook import ansible_playbook, of_clone
+from ansible_playbook import ansible_playbook, interpreter, of_clone
 
 INVENTORY = Path(__file__).resolve().parents[3] / "inventories/existing_slurm"
 ARRAY = {"certification_scratch_dir": "/raid", "certification_scratch_disks": 8}
@@ -34,7 +33,7 @@ def test_disks_of_others_are_judged_only_where_the_site_says_so(
         "tasks": [role, {"ansible.builtin.copy": kept}],
     }
     (tmp_path / "play.json").write_text(json.dumps([play]))
-    words = ("-i", INVENTORY, "-e", json.dumps({**given, "ansible_python_interpreter": sys.executable}), "play.json")
+    words = ("-i", INVENTORY, "-e", json.dumps({**given, "ansible_python_interpreter": interpreter()}), "play.json")
     done = ansible_playbook(*words, cwd=tmp_path, env=of_clone(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     scratch = json.loads((tmp_path / "scratch.json").read_text())
@@ -45,7 +44,7 @@ def test_a_pytorch_that_is_there_is_used_and_none_is_built(tmp_path: Path) -> No
     python, shared = "/opt/conda/envs/torch/bin/python", tmp_path / "shared"
     given = {
         "ansible_connection": "local",
-        "ansible_python_interpreter": sys.executable,
+        "ansible_python_interpreter": interpreter(),
         "cluster_python": python,
         "cluster_shared_dir": str(shared),
         "report_dir": str(tmp_path / "report"),

@@ -9,12 +9,11 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_playbook import ansible_playbook, of_clone
+from ansible_playbook import ansible_playbook, interpreter, of_clone
 from stand_in import answer, stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.installation import digest
@@ -60,7 +59,7 @@ class Site:
         (self.folder / "slurm.json").write_text(json.dumps({"nodes": nodes, "did": []}))
         (self.folder / "play.json").write_text(json.dumps(PLAY))
         known = {
-            "ansible_python_interpreter": sys.executable,
+            "ansible_python_interpreter": interpreter(),
             "folder": str(self.folder),
             "node_join_certification_dir": str(self.folder / "runs"),
             "certification_user": "root",
