@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import typing as t
 from pathlib import Path
 
@@ -39,6 +40,17 @@ HPL.out      output file name (if any)
 {q}          Qs
 16.0         threshold
 """
+
+
+def test_a_tool_is_the_same_by_itself_and_as_a_fork(cluster: Cluster) -> None:
+    link = cluster.directory / "bin/nvidia-smi"
+    forked, lost = cluster.tool("nvidia-smi", "-L"), cluster.tool("nvidia-smi", "-i", "99", rc=None)
+    assert forked.stdout.count("UUID") == 8 and lost.returncode
+    emulate = link.resolve()
+    emulate.write_text(re.sub(r"'[^']*/socket'", "'/nonexistent'", emulate.read_text()))
+    alone, lost_alone = cluster.tool("nvidia-smi", "-L"), cluster.tool("nvidia-smi", "-i", "99", rc=None)
+    ends = [(done.returncode, done.stdout, done.stderr) for done in (forked, lost, alone, lost_alone)]
+    assert ends[:2] == ends[2:]
 
 
 def test_every_gpu_as_xml(cluster: Cluster) -> None:
