@@ -35,7 +35,7 @@ def test_what_is_not_there_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # In a process of its own, which Ansible's loader may change.
 PACK = """
-import io, sys, zipfile
+import gc, io, sys, zipfile
 from datetime import datetime, timezone
 from pathlib import Path
 import ansible
@@ -45,7 +45,8 @@ from ansible.plugins import loader
 def packed(path, name):
     none = packer._builder.ExtensionManager.create(task_vars={})
     with zipfile.ZipFile(io.BytesIO(), "w") as archive:
-        known = packer.recursive_finder(name, name, path.read_bytes(), archive, datetime.now(timezone.utc), none)
+        source = packer.Origin(path=str(path)).tag(path.read_bytes())
+        known = packer.recursive_finder(name, name, source, archive, datetime.now(timezone.utc), none)
         return known, {file.filename: file.CRC for file in archive.infolist()}
 
 def parse(name, source):
@@ -65,11 +66,17 @@ parsed.clear()
 assert [packed(*module) for module in modules] == before
 assert "ansible.module_utils.basic" in once and len(modules) > 5
 assert parsed and once.isdisjoint(parsed), once & set(parsed)
+assert not [name for name in parsed if name.startswith("ansible_collections.hpcai")], parsed
+lookup = sys.modules[loader.lookup_loader.get("template", class_only=True).__module__]
+variables = {"of_a_host": ["and", "all", "that", "is", "in", "them"]}
+copied = lookup.deepcopy(variables)
+assert copied == variables and copied is not variables and copied["of_a_host"] is variables["of_a_host"]
+assert gc.get_freeze_count()
 """
 
 
-def test_modules_are_sent_with_the_same_files_and_those_that_most_have_are_parsed_once() -> None:
+def test_workers_pack_the_same_files_parse_none_of_ours_and_copy_no_variables() -> None:
     environment = {**os.environ, "PYTHONPATH": str(COLLECTIONS), "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS)}
-    argv = [sys.executable, "-c", PACK, str(LOOKUPS.parent / "modules")]
+    argv = [sys.executable, "-c", PACK, str(COLLECTIONS / "ansible_collections/hpcai/gpu_cluster/plugins/modules")]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
