@@ -22,6 +22,9 @@ description:
     far it came.
   - At the end of a playbook it prints one line for each stage of the run so far.
   - In check mode nothing is written.
+  - So that no worker of Ansible does it for its one task, it loads plugins and what modules are sent with before the
+    first of them begins. From then on the lookup P(ansible.builtin.template#lookup) gives templates a host's variables
+    themselves and no copies of all that is in them, as the module M(ansible.builtin.template) does.
 extends_documentation_fragment: [hpcai.gpu_cluster.report_dir]
 requirements:
   - enabled in the configuration, C(callbacks_enabled=hpcai.gpu_cluster.run_record)

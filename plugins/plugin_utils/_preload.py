@@ -80,7 +80,7 @@ def _know_imports(packer: t.Any) -> None:
         """Return the imports of a file that was kept or is our own, or all of another file."""
         tag = origin.get_tag(source)
         if tag and PLACE in (tag.path or "") and (name, source) not in known:
-            with contextlib.suppress(SyntaxError):
+            with contextlib.suppress(SyntaxError, ValueError):
                 return ast.parse(import_statements(source if isinstance(source, str) else source.decode()))
         return known.get((name, source)) or parse(name, source)
 
