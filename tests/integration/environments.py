@@ -125,16 +125,20 @@ class Site:
         argv = [sys.executable, "-m", name, arguments]
         return subprocess.Popen(argv, env=environment, text=True, start_new_session=True, **pipes)
 
-    def result(self, process: subprocess.Popen[str]) -> Json:
-        out, dummy = process.communicate(timeout=patience(180))
-        found: Json = json.loads(out)
-        return found
+    def result(self, process: subprocess.Popen[str], fails: bool = False) -> Json:
+        out, err = process.communicate(timeout=patience(180))
+        return self.said(out, err, fails)
 
     def run(self, module: str = "python_environment", fails: bool = False, **given: t.Any) -> Json:
         name, arguments, environment = self.asked(module, **given)
         done = run_module(name, arguments, env=environment, timeout=patience(180))
-        found: Json = json.loads(done.stdout)
-        assert found.get("failed", False) == fails, f"{done.stdout}\n{done.stderr}"
+        return self.said(done.stdout, done.stderr, fails)
+
+    @staticmethod
+    def said(out: str, err: str, fails: bool) -> Json:
+        """Return what a module printed, which failed or did not, as is wanted."""
+        found: Json = json.loads(out)
+        assert found.get("failed", False) == fails, f"{out}\n{err}"
         return found
 
     def current(self, link: str = "current") -> str:

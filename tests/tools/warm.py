@@ -50,6 +50,8 @@ if ({forks}) {{
         (sysread($server, $said, 4) || 0) == 4 or die "the process that was forked ended without a status\n";
         my $status = unpack("L", $said);
         exit($status) if $status < {itself};
+    }} else {{
+        {lost}
     }}
 }}
 {otherwise}
@@ -75,9 +77,13 @@ class Forking:
         self.process = subprocess.Popen(words, env=settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.process.stdout and self.process.stdout.readline() == b"ready\n", "it does not start"
 
-    def client(self, path: Path, forks: str, otherwise: str) -> Path:
-        """Write a program that is run by a fork, if a condition of Perl says so, and else does something itself."""
-        path.write_text(CLIENT.format(forks=forks, socket=self.socket, itself=ITSELF, otherwise=otherwise))
+    def client(self, path: Path, forks: str, otherwise: str, lost: str = "") -> Path:
+        """Write a program that is run by a fork, if a condition of Perl says so, and else does something itself.
+
+        ``lost`` is what it does before that where it should be forked and nobody answers.
+        """
+        words = {"forks": forks, "socket": self.socket, "itself": ITSELF, "otherwise": otherwise, "lost": lost}
+        path.write_text(CLIENT.format(**words))
         path.chmod(0o755)
         return path
 
@@ -95,7 +101,8 @@ class Warm(Forking):
         """Start it with a Python that has Ansible, and import what is asked for besides."""
         super().__init__(python, __file__, *COMMON, *modules, **environment)
         itself = f"exec('{python}', @ARGV) or die \"no Python: $!\\n\";"
-        self.interpreter = self.client(Path(self.directory.name, "python"), SENT, itself)
+        lost = r'die "no module is run: $!\n";'
+        self.interpreter = self.client(Path(self.directory.name, "python"), SENT, itself, lost)
 
 
 class Sent:
@@ -130,7 +137,7 @@ def _run(caller: socket.socket, perform: Perform) -> None:
     """Be the program for one caller; whom a caller's end ends, too."""
     pid = struct.unpack("3i", caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
     try:
-        called = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[1]
+        called = os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1])
         argv = lab_python.become(pid)
     except OSError:
         caller.sendall(struct.pack("=I", ITSELF))
