@@ -1,7 +1,9 @@
 # Everything that is built lives under .build/ and `make clean` removes it.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-PYTHON ?= python3
+# The distribution's where it will do: it is built with profiles, and one that somebody compiled takes a quarter longer as a rule.
+PYTHON ?= $(shell for python in /usr/bin/python3 python3; do \
+  "$$python" -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done || echo python3)
 BUILD := .build
 VENV := $(BUILD)/venv
 BIN := $(VENV)/bin

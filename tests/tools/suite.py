@@ -17,7 +17,8 @@ failed by chance (0): if no more failed, these run a second time, and those that
 So are parts in which up to so many tests failed that passed when they ran again at once, where they had failed;
 ``HPCAI_TEST_LATER``, anything: they do so at the end of the next call, which has more to do, and this one is content;
 ``HPCAI_TEST_UNTIL``, seconds since 1970 at which somebody cuts the whole off: parts that would not be over by then, as
-slow as this machine is, are left out, and said to be.
+slow as this machine is, are left out, and said to be; ``TMPDIR``, where parts keep what they need for a while (memory,
+where root may mount that: a file system of its own, gone at the end).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import typing as t
 from pathlib import Path
@@ -501,6 +503,29 @@ def listed() -> str:
     return "\n".join([*rows, *(f"{name:14}= {' '.join(p.name for p in parts)}" for name, parts in GROUPS.items())])
 
 
+@contextlib.contextmanager
+def in_memory() -> t.Iterator[None]:
+    """Have what parts keep for a while in memory: tests make and remove files all the time, and no disk has to know."""
+    if "TMPDIR" in os.environ or os.geteuid():
+        yield
+        return
+    place = tempfile.mkdtemp(prefix="hp-")  # short, as paths of sockets have to be
+    mount = ("mount", "-t", "tmpfs", "-o", "mode=1777", "hpcai-test", place)
+    try:
+        if subprocess.run(mount, stderr=subprocess.DEVNULL, check=False).returncode:  # a container may not
+            yield
+            return
+        os.environ["TMPDIR"] = place
+        try:
+            yield
+        finally:
+            del os.environ["TMPDIR"]
+            # Lazily: a daemon of a cluster that is kept may have a file in it.
+            subprocess.run(("umount", "--lazy", place), check=True)
+    finally:
+        Path(place).rmdir()
+
+
 def interrupted(number: int, dummy: object) -> t.NoReturn:
     raise SystemExit(128 + number)
 
@@ -515,13 +540,14 @@ def main(words: list[str]) -> int:
     began = time.monotonic()
     before = take_up([part.name for part in parts])
     put_by: list[Result] = []
-    if os.environ.get("HPCAI_TEST_LATER"):
-        results = run(parts, JOBS)
-        put_by = by_chance(results, AGAIN)
-        if before or put_by:
-            put_off([*before, *put_by])
-    else:
-        results = run(parts, JOBS, Chances(AGAIN, before))
+    with in_memory():
+        if os.environ.get("HPCAI_TEST_LATER"):
+            results = run(parts, JOBS)
+            put_by = by_chance(results, AGAIN)
+            if before or put_by:
+                put_off([*before, *put_by])
+        else:
+            results = run(parts, JOBS, Chances(AGAIN, before))
     print(summary(results, time.monotonic() - began), flush=True)
     return int(any(one.verdict.startswith("failed") and one not in put_by for one in results))
 

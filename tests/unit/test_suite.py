@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 import suite
 from patience import patience
-from stand_in import stand_in
+from stand_in import answer, stand_in
 from suite import Chances, Part, choose, read_log, ready, run, summary
 
 MOLECULE = """\
@@ -227,6 +228,32 @@ def test_a_second_run_that_was_put_off_belongs_to_the_next_call(
     monkeypatch.setenv("HPCAI_TEST_LATER", "1")
     monkeypatch.setattr(suite, "AGAIN", 0)
     assert suite.main(["bad"]) == 1 and not (directory / "logs/later.json").exists()
+
+
+@pytest.mark.parametrize("may", [True, False])
+def test_temporary_files_are_in_memory_where_that_can_be_mounted(
+    may: bool, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("mount", "umount"):
+        answer(directory / "bin" / name, calls=directory / name, status=int(not may))
+    monkeypatch.setenv("PATH", str(directory / "bin"), prepend=":")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.delenv("TMPDIR", raising=False)
+    with suite.in_memory():
+        place = os.environ.get("TMPDIR")
+        *kind, mounted = (directory / "mount").read_text().split()
+        assert kind == ["-t", "tmpfs", "-o", "mode=1777", "hpcai-test"] and Path(mounted).is_dir()
+        assert place == (mounted if may else None)
+    assert "TMPDIR" not in os.environ and not Path(mounted).exists()
+    assert (directory / "umount").exists() == may and (not may or mounted in (directory / "umount").read_text())
+
+
+def test_who_says_where_temporary_files_go_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("PATH", "/nowhere")
+    with suite.in_memory():
+        assert os.environ["TMPDIR"] == str(tmp_path)
+    assert tmp_path.exists()
 
 
 def test_what_hangs_is_cut_off_with_its_children_and_cleaned_up(
