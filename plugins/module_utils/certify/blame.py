@@ -12,6 +12,7 @@ are in this fleet is learnt on the way, from the prior that the caller gives.
 from __future__ import annotations
 
 import math
+import operator
 import typing as t
 
 _SWEEPS = 60
@@ -64,6 +65,14 @@ def _towards(share: float, learnt: float) -> float:
     return min(0.3, share * (learnt / share) ** _STRIDE)
 
 
+def _probabilities(logs: list[float]) -> list[float]:
+    """Return the probability of each fault by its log odds against none."""
+    top = max(0.0, *logs)
+    raised = [math.exp(value - top) for value in logs]
+    norm = math.exp(-top) + sum(raised)
+    return [value / norm for value in raised]
+
+
 class _Graph:
     """The messages of one solution."""
 
@@ -84,6 +93,11 @@ class _Graph:
         self._sums = [[n * math.log1p(-q) for q in self._shows[i]] for i, n in enumerate(good)]
         self._messages = [[[0.0] * len(self._shows[cause]) for cause in bad] for bad in self._bad]
         self._alike = self._like(good)
+        # What is asked for each message is looked up once: the prior of each cause, one for all of a kind and floor.
+        keys = [(kind.name, floor) for kind, floor in zip(causes.kinds, causes.floors)]
+        self._priors = list(dict.fromkeys(keys))
+        number = {key: n for n, key in enumerate(self._priors)}
+        self._prior_of = [number[key] for key in keys]
         self._prior()
 
     def _like(self, good: t.Sequence[int]) -> list[tuple[int, int]]:
@@ -97,23 +111,17 @@ class _Graph:
 
     def _prior(self) -> None:
         """Turn the shares into the log odds of each fault, by kind and floor."""
-        self._odds: dict[tuple[str, float], list[float]] = {}
-        for kind, floor in {(kind.name, floor) for kind, floor in zip(self._causes.kinds, self._causes.floors)}:
+        self._odds: list[list[float]] = []
+        for kind, floor in self._priors:
             total = sum(self.shares[kind])
             scale = max(1.0, floor / total)
             well = max(1e-9, 1.0 - scale * total)
-            self._odds[kind, floor] = [math.log(scale * share / well) for share in self.shares[kind]]
+            self._odds.append([math.log(scale * share / well) for share in self.shares[kind]])
 
-    def faults(self, cause: int, without: t.Sequence[float] | None = None) -> list[float]:
-        """Return the probability of each fault of a cause, without the message of one test to it."""
-        odds = self._odds[self._causes.kinds[cause].name, self._causes.floors[cause]]
-        logs = [prior + total for prior, total in zip(odds, self._sums[cause])]
-        if without is not None:
-            logs = [value - gone for value, gone in zip(logs, without)]
-        top = max(0.0, *logs)
-        raised = [math.exp(value - top) for value in logs]
-        norm = math.exp(-top) + sum(raised)
-        return [value / norm for value in raised]
+    def faults(self, cause: int) -> list[float]:
+        """Return the probability of each fault of a cause."""
+        odds = self._odds[self._prior_of[cause]]
+        return _probabilities([prior + total for prior, total in zip(odds, self._sums[cause])])
 
     def sweep(self) -> float:
         """Renew the messages of every bad test to its causes; return the largest change of one."""
@@ -132,8 +140,10 @@ class _Graph:
         return change
 
     def _hidden(self, cause: int, message: t.Sequence[float]) -> float:
-        """Return the chance that a cause would not have shown in a test."""
-        return 1.0 - sum(p * q for p, q in zip(self.faults(cause, message), self._shows[cause]))
+        """Return the chance that a cause would not have shown in a test, whose message to it is left out."""
+        odds = self._odds[self._prior_of[cause]]
+        logs = [prior + total - gone for prior, total, gone in zip(odds, self._sums[cause], message)]
+        return 1.0 - sum(map(operator.mul, _probabilities(logs), self._shows[cause]))
 
     def learn(self) -> float:
         """Learn how common each fault and noise are; return the largest change."""
