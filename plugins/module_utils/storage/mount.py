@@ -223,14 +223,16 @@ def _escaped(field: str) -> str:
 FSTAB = Path("/etc/fstab")
 MOUNTINFO = Path("/proc/self/mountinfo")
 UNITS = Path("/etc/systemd/system")
+# It stays until the mount is there or its unit has gone. One that asked for a mount and ended would be still there for
+# systemd when a mount fails at once, and nobody would try again.
 AGAIN_UNIT = """\
 [Unit]
 Description=Try again to mount %I
 
 [Service]
 Type=oneshot
-ExecStart=/bin/sleep 10
-ExecStart=-/bin/systemctl --no-block start %i.mount
+ExecStart=/bin/sh -c 'while sleep 10; [ "$$(systemctl show --property=LoadState --value "$$1")" = loaded ] && \\
+  ! systemctl start "$$1" 2>/dev/null; do :; done' sh %i.mount
 """
 
 

@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import socket
+import subprocess
 import time
 import types
 import typing as t
 from pathlib import Path
 
 import pytest
+from stand_in import answer, stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome, run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.storage import mount as host_module
@@ -76,7 +79,7 @@ def test_mount_comes_with_a_line_and_another_try(played: Played) -> None:
     host = played.bring()
     assert played.fstab.read_text() == f"{OTHER}nobody.invalid:/e {played.wanted.path} nfs hard 0 0\n"
     assert host.drop_in.read_text() == DROP_IN
-    assert "ExecStart=/bin/sleep 10" in (played.units / "hpcai-mount-again@.service").read_text()
+    assert "while sleep 10;" in (played.units / "hpcai-mount-again@.service").read_text()
     order = [words.split()[1] for words in played.ran if words.startswith("systemctl")]
     assert order == ["show", "daemon-reload", "reset-failed", "start"]
     assert plan(host.request, host.look()).actions == []
@@ -211,3 +214,16 @@ def test_a_bind_mount_whose_source_is_gone_stays(played: Played) -> None:
     with pytest.raises(SharedMountError, match=r"No such file or directory\. What is at .* was left there"):
         played.bring(source="/gone", fstype="none", options="bind")
     assert not [words for words in played.ran if words.startswith("umount")]
+
+
+@pytest.mark.parametrize(("works", "goes", "starts"), [(1, 9, 1), (4, 9, 4), (9, 3, 3)])
+def test_a_mount_is_tried_again_until_it_works_or_has_gone(works: int, goes: int, starts: int, tmp_path: Path) -> None:
+    """By one process: systemd does not start again what is still there when a mount fails at once."""
+    asked = tmp_path / "starts"
+    answer(tmp_path / "sleep")
+    stand_in(tmp_path / "systemctl", "systemctl_mount.sh", works=works, goes=goes, starts=asked)
+    line = host_module.AGAIN_UNIT.replace("\\\n", " ").partition("ExecStart=")[2]
+    words = [word.replace("$$", "$").replace("%i", r"a\x2db") for word in shlex.split(line)]
+    done = subprocess.run(words, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=False, timeout=60)
+    assert done.returncode == 0, "a unit that failed would be shown as a fault of the node"
+    assert asked.read_text() == "a\\x2db.mount\n" * starts
