@@ -133,24 +133,26 @@ def _sync_folder(root: MachineRoot) -> None:
 # The last check before something is destroyed: is every disk still what it was when the plan was made?
 
 
-Read = t.Callable[[], ScratchMachine]
+# Of which disks it has to be known whether they are blank.
+Read = t.Callable[[t.Container[str]], ScratchMachine]
 Canonical = t.Callable[[str], str]
 
 
 def check(action: ScratchAction, plan: ScratchPlan, planned: ScratchMachine, read: Read, canonical: Canonical) -> None:
     """Raise `ApplyError` where the machine differs from the one that the action was planned for."""
     if action.kind in ("wipe", "create"):
-        current = read()
+        # What is to be wiped is not blank; eight times a thousand reads of the others would say nothing of it.
+        current = read(action.disks if action.kind == "create" else ())
         for disk_id in action.disks:
             _check_disk(action.kind, _only(planned.disks, disk_id), _only(current.disks, disk_id))
     elif action.kind == "mkfs":
-        _check_array(action, plan, planned, read(), canonical(action.device))
+        _check_array(action, plan, planned, read(()), canonical(action.device))
     elif action.kind == "mount":
-        _check_mounted(action, plan, read(), canonical(action.device))
+        _check_mounted(action, plan, read(()), canonical(action.device))
     elif action.kind == "stop":
-        _check_stopped(action.device, planned, read())
+        _check_stopped(action.device, planned, read(()))
     elif action.kind == "umount":
-        _check_unmounted(action.path, planned, read())
+        _check_unmounted(action.path, planned, read(()))
 
 
 def _only(disks: t.Sequence[ScratchDisk], disk_id: str) -> ScratchDisk:
@@ -247,7 +249,7 @@ class MountError(ApplyError):
 class Executor:
     """Executes plans on one machine; ``commands`` is what was run or written, in order."""
 
-    def __init__(self, root: MachineRoot, read: t.Callable[[], ScratchMachine], settle: float = _STEP_PATIENCE) -> None:
+    def __init__(self, root: MachineRoot, read: Read, settle: float = _STEP_PATIENCE) -> None:
         self.root, self.read, self.patience = root, read, settle
         self.commands: list[list[str]] = []
 
@@ -364,8 +366,8 @@ class ScratchRun:
         self.root = root or MachineRoot()
         self.executor = Executor(self.root, self.read)
 
-    def read(self) -> ScratchMachine:
-        return read_machine(self.root, self.request)
+    def read(self, through: t.Container[str] | None = None) -> ScratchMachine:
+        return read_machine(self.root, self.request, through)
 
     def read_and_plan(self, unmountable: str = "") -> tuple[ScratchMachine, ScratchPlan]:
         """Read and plan, as often as disks are missing and may still come."""
@@ -374,11 +376,19 @@ class ScratchRun:
         until = time.monotonic() + self.wait
         while True:
             self.executor.settle()
+            there = self._there()
             machine = replace(self.read(), unmountable=unmountable)
             plan = self.planner(machine, self.request, self.boot)
             if not self._missing(machine, plan) or time.monotonic() >= until:
                 return machine, plan
-            time.sleep(1)
+            # To read all disks again takes seconds of a machine that boots: once something has come, and at the end.
+            while time.monotonic() < until and self._there() == there:
+                time.sleep(1)
+
+    def _there(self) -> tuple[list[str], list[str], str]:
+        """Return what changes where disks, their names, arrays or mounts of them appear."""
+        root = self.root
+        return root.names("/sys/block"), root.names("/dev/disk/by-id"), root.text("/proc/self/mountinfo")
 
     def dry(self) -> StepResult:
         """Return what a run would do, without doing it."""
@@ -425,18 +435,23 @@ class ScratchRun:
     def _missing(self, machine: ScratchMachine, plan: ScratchPlan) -> bool:
         """Return whether disks may still appear: expected ones, or members of an array of ours."""
         short = self.request.count is not None and len(plan.disks) < self.request.count
-        return short or any(finding.code == "missing" for finding in plan.findings) or incomplete(machine, plan)
+        missing = short or any(finding.code == "missing" for finding in plan.findings)
+        return missing or incomplete(machine, plan, self.request.count)
 
 
-def incomplete(machine: ScratchMachine, plan: ScratchPlan) -> bool:
+def incomplete(machine: ScratchMachine, plan: ScratchPlan, count: int | None = None) -> bool:
     """Return whether a selected disk belongs to an array of ours that lacks members, perhaps only for now.
 
-    With rebuild such an array would be made anew, which a slow controller must not cause.
+    With rebuild such an array would be made anew, which a slow controller must not cause. Where all disks of a machine
+    (``count``) are there, as many as the array has slots, others are in the place of its members, and none will come.
     """
     members = [disk.member for disk in machine.disks if disk.member and ours(disk.member.uuid)]
     present = Counter(member.uuid for member in members)
-    selected = [disk.member for disk in machine.disks if disk.id in plan.disks]
-    return any(member and present[member.uuid] and member.devices > present[member.uuid] for member in selected)
+    selected = [disk for disk in machine.disks if disk.id in plan.disks]
+    readable = sum(not disk.error for disk in selected)
+    every = readable if count is not None and readable >= count else 0
+    chosen = {disk.member for disk in selected if disk.member and present[disk.member.uuid]}
+    return any(member.devices > max(present[member.uuid], every) for member in chosen)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import os
 import random
@@ -268,26 +269,27 @@ _SAMPLE = 64 << 10
 # Of as many equal stretches of a disk one block is read, at a place that follows from the size alone, since what `zero`
 # has cleared must be found blank again. Data of more than two stretches in a row (0.2 % of the disk) cannot be missed;
 # of data that is scattered over a share of 1 % of the disk 34 in a million cases are, over 0.5 % six in a thousand.
-# With the places above that is 13 MiB and about 1060 reads for a disk of 1.9 TB, and only before it is first used.
+# With the places above that is 13 MiB and about 1060 reads for a disk of 1.9 TB, and only before it is first used. No
+# stretch is shorter than 1 MiB: a disk of less than 1 GiB is a rehearsal's.
 _STRETCHES = 1024
 _SECTION = 4096
 
 
-def spots(size: int) -> list[tuple[int, int]]:
+@functools.lru_cache(maxsize=4)  # a node's disks are of one size as a rule, and each is asked for several times
+def spots(size: int) -> tuple[tuple[int, int], ...]:
     """Return offset and length of each region that is zero on a blank disk: where superblocks lie, and all over it."""
     head, tail = min(_BEGINNING, size), min(_END, size)
     quarters = [size * part // _QUARTERS // _SECTION * _SECTION - _SAMPLE // 2 for part in range(1, _QUARTERS)]
     known = [(offset, _SAMPLE) for offset in (*_DATA, *_COPIES, *quarters)]
     inside = {(offset, length) for offset, length in known + _scattered(size) if head <= offset <= size - tail - length}
-    return [(0, head), (size - tail, tail), *sorted(inside)]
+    return ((0, head), (size - tail, tail), *sorted(inside))
 
 
 def _scattered(size: int) -> list[tuple[int, int]]:
     places = random.Random(size)  # noqa: S311 - no secret: the same places for the same size
-    stretch = size // _STRETCHES // _SECTION * _SECTION
-    if not stretch:
-        return []
-    return [(number * stretch + places.randrange(0, stretch, _SECTION), _SECTION) for number in range(_STRETCHES)]
+    number = min(_STRETCHES, size // MIB)
+    stretch = size // number // _SECTION * _SECTION if number else 0
+    return [(place * stretch + places.randrange(0, stretch, _SECTION), _SECTION) for place in range(number)]
 
 
 def is_blank(root: MachineRoot, path: str, regions: t.Iterable[tuple[int, int]]) -> bool:

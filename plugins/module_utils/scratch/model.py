@@ -158,7 +158,7 @@ class ScratchDisk:
     max_io: int  # KiB: queue/max_hw_sectors_kb
     member: ArrayMember | None = None
     signatures: tuple[Signature, ...] = ()  # of the disk and its partitions, the md superblock among them
-    blank: bool = True  # block_device.spots are zero; not looked at (False) where there is a signature
+    blank: bool = True  # block_device.spots are zero; False where nobody looked, as where there is a signature
     partitions: tuple[str, ...] = ()  # that the kernel knows: /dev/nvme3n1p1
     holders: tuple[str, ...] = ()  # /dev/md127, /dev/dm-0: directly upon the disk or its partitions
     mounts: tuple[str, ...] = ()  # mount points of the disk and of everything that stacks upon it

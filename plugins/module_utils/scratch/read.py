@@ -108,7 +108,7 @@ _NAMESPACE = re.compile(r"nvme\d+n\d+")
 _CONTROLLER = re.compile(r"nvme\d+")
 
 
-def read_disks(root: MachineRoot, stack: Stack) -> tuple[ScratchDisk, ...]:
+def read_disks(root: MachineRoot, stack: Stack, through: t.Container[str] | None) -> tuple[ScratchDisk, ...]:
     """Return every namespace; a failure to read one is in its ``error``."""
     names = [name for name in root.names("/sys/block") if _NAMESPACE.fullmatch(name)]
     serials = Counter(_about(root, name, "serial") for name in names)
@@ -116,7 +116,7 @@ def read_disks(root: MachineRoot, stack: Stack) -> tuple[ScratchDisk, ...]:
     devices = [f"/dev/{device}" for name in names for device in (name, *stack.partitions(name))]
     signatures = block_device.Signatures(root, devices)
     ids = {name: _ids(root, name, serials, links.get(f"/dev/{name}", [])) for name in names}
-    return tuple(_disk(root, stack, signatures, name, ids[name]) for name in names)
+    return tuple(_disk(root, stack, signatures, name, ids[name], through) for name in names)
 
 
 def _ids(root: MachineRoot, name: str, serials: t.Mapping[str, int], links: t.Sequence[str]) -> tuple[str, ...]:
@@ -127,7 +127,12 @@ def _ids(root: MachineRoot, name: str, serials: t.Mapping[str, int], links: t.Se
 
 
 def _disk(
-    root: MachineRoot, stack: Stack, signatures: block_device.Signatures, name: str, ids: tuple[str, ...]
+    root: MachineRoot,
+    stack: Stack,
+    signatures: block_device.Signatures,
+    name: str,
+    ids: tuple[str, ...],
+    through: t.Container[str] | None,
 ) -> ScratchDisk:
     base, path = f"/sys/block/{name}", f"/dev/{name}"
     disk = ScratchDisk(
@@ -146,12 +151,14 @@ def _disk(
         blank=False,
     )
     try:
-        return replace(disk, **_disk_content(root, signatures, disk))
+        return replace(disk, **_disk_content(root, signatures, disk, through is None or disk.id in through))
     except (OSError, ScratchReadError) as exc:
         return replace(disk, error=str(exc))
 
 
-def _disk_content(root: MachineRoot, signatures: block_device.Signatures, disk: ScratchDisk) -> dict[str, t.Any]:
+def _disk_content(
+    root: MachineRoot, signatures: block_device.Signatures, disk: ScratchDisk, through: bool
+) -> dict[str, t.Any]:
     if not disk.size:
         raise ScratchReadError(f"{disk.path} has no size: its controller lost it")
     signs = signatures.of(disk.path, *disk.partitions)
@@ -159,7 +166,7 @@ def _disk_content(root: MachineRoot, signatures: block_device.Signatures, disk: 
     return {
         "signatures": signs,
         "member": block_device.member(root, disk.path),
-        "blank": bare and block_device.is_blank(root, disk.path, block_device.spots(disk.size)),
+        "blank": bare and through and block_device.is_blank(root, disk.path, block_device.spots(disk.size)),
         "busy": block_device.is_busy(root, disk.path),
     }
 
@@ -242,12 +249,16 @@ _HOST = "pid:[4026531836]"
 _BY = {"UUID": "uuid", "LABEL": "label", "PARTUUID": "partuuid", "PARTLABEL": "partlabel", "ID": "id"}
 
 
-def read_machine(root: MachineRoot, request: ScratchRequest) -> ScratchMachine:
-    """Return everything that a plan for this request depends on."""
+def read_machine(root: MachineRoot, request: ScratchRequest, through: t.Container[str] | None = None) -> ScratchMachine:
+    """Return everything that a plan for this request depends on.
+
+    ``through`` are the ids of the disks that are looked through for data without a signature, a thousand reads each; by
+    default all. The others are not ``blank``.
+    """
     stack = Stack(root)
     tools = ("mdadm", "wipefs", f"mkfs.{request.filesystem}", "mount", "umount", "udevadm")
     return ScratchMachine(
-        disks=read_disks(root, stack),
+        disks=read_disks(root, stack, through),
         arrays=read_arrays(root, stack),
         mounts=stack.mounts,
         fstab=tuple(line for line in read_fstab(root) if posixpath.normpath(line.target) == request.mount),

@@ -17,7 +17,7 @@ from scratch_captured import Captured, blank
 from scratch_world import request_of
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import apply, boot, module
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch import apply, block_device, boot, module
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.apply import ApplyError, Executor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.scratch.model import (
     ArrayMember,
@@ -58,7 +58,7 @@ def planned(*actions: ScratchAction) -> ScratchPlan:
 
 
 def execute(place: Captured, saw: ScratchMachine, *actions: ScratchAction) -> Executor:
-    executor = Executor(place, lambda: read_machine(place, REQUEST), 0.2)
+    executor = Executor(place, lambda through: read_machine(place, REQUEST, through), 0.2)
     executor.execute(planned(*actions), saw)
     return executor
 
@@ -121,11 +121,30 @@ def test_a_wipe_makes_a_disk_blank_and_leaves_its_neighbour(tmp_path: Path) -> N
     assert one.blank and place.at("/dev/nvme1n1").read_bytes() == other
 
 
+def test_disks_are_looked_through_only_where_an_array_is_made_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand reads of each: of all for each step, eight disks to be wiped would take 64 times that."""
+    place = blank(tmp_path, 3)
+    put(place, "/dev/nvme0n1", b"data", 0)
+    saw = read_machine(place, REQUEST)
+    looked: list[str] = []
+    plain = block_device.is_blank
+    monkeypatch.setattr(
+        block_device, "is_blank", lambda root, path, regions: looked.append(path) or plain(root, path, regions)
+    )
+    execute(place, saw, wipe())
+    assert looked == []
+    with pytest.raises(ApplyError, match="did not appear within"):
+        execute(place, saw, create())
+    assert looked == ["/dev/nvme0n1", "/dev/nvme1n1"]
+
+
 def test_the_first_failing_step_is_the_last_and_says_what_came_back(tmp_path: Path) -> None:
     place = blank(tmp_path)
     place.said["mdadm"] = Outcome(1, "", "mdadm: no luck\n", 0.1)
     mkfs = ScratchAction("mkfs", ("mkfs.xfs",), "/dev/md/scratch", uuid=UUID)
-    executor = Executor(place, lambda: read_machine(place, REQUEST), 0.2)
+    executor = Executor(place, lambda through: read_machine(place, REQUEST, through), 0.2)
     with pytest.raises(ApplyError, match=r"mdadm --create said: exit status 1: mdadm: no luck"):
         executor.execute(planned(create(), mkfs), read_machine(place, REQUEST))
     assert executor.commands == [["mdadm", "--create"]] and programs(place) == ["mdadm"]
@@ -178,7 +197,7 @@ def test_a_filesystem_is_made_where_the_plan_saw_none_of_others(
 ) -> None:
     place = blank(tmp_path)
     link(place, "md127")
-    executor = Executor(place, lambda: now)
+    executor = Executor(place, lambda through: now)
     if not words:
         executor.execute(planned(MKFS), before)
         assert programs(place) == ["mkfs.xfs"]
@@ -268,7 +287,7 @@ def test_a_name_below_dev_md_may_be_that_of_another_array(tmp_path: Path, action
     link(place, "md126")
     now = ScratchMachine(arrays=(ARRAY, OTHER))
     with pytest.raises(ApplyError, match="/dev/md/scratch is /dev/md126"):
-        Executor(place, lambda: now).execute(planned(action), now)
+        Executor(place, lambda through: now).execute(planned(action), now)
     assert programs(place) == []
 
 
@@ -277,7 +296,7 @@ def test_an_array_that_took_the_place_of_ours_is_not_stopped(tmp_path: Path) -> 
     stop = ScratchAction("stop", ("mdadm", "--stop", "/dev/md127"), "/dev/md127")
     now = ScratchMachine(arrays=(replace(OTHER, device="/dev/md127"),))
     with pytest.raises(ApplyError, match="another array"):
-        Executor(place, lambda: now).execute(planned(stop), ScratchMachine(arrays=(ARRAY,)))
+        Executor(place, lambda through: now).execute(planned(stop), ScratchMachine(arrays=(ARRAY,)))
     assert programs(place) == []
 
 
@@ -287,9 +306,9 @@ def test_a_mount_that_came_on_top_is_not_unmounted(tmp_path: Path) -> None:
     umount = ScratchAction("umount", ("umount", "/s"), path="/s")
     saw = ScratchMachine(mounts=(ours,))
     with pytest.raises(ApplyError, match="something else"):
-        Executor(place, lambda: ScratchMachine(mounts=(ours, other))).execute(planned(umount), saw)
+        Executor(place, lambda through: ScratchMachine(mounts=(ours, other))).execute(planned(umount), saw)
     assert programs(place) == []
-    Executor(place, lambda: saw).execute(planned(umount), saw)
+    Executor(place, lambda through: saw).execute(planned(umount), saw)
     assert programs(place) == ["umount"]
 
 
@@ -347,6 +366,51 @@ def test_a_boot_waits_for_members_of_an_array_of_unknown_size(tmp_path: Path) ->
     assert apply.incomplete(ScratchMachine(tuple(disks[:1])), found)
     assert not apply.incomplete(ScratchMachine(tuple(disks)), found)
     assert not apply.incomplete(ScratchMachine(tuple(disks[:1])), ScratchPlan("pass", "", "")), "not chosen"
+
+
+def test_a_boot_waits_for_nobody_where_all_disks_are_there_and_some_are_no_members(tmp_path: Path) -> None:
+    """A creation was cut off, or a disk was exchanged: with as many disks as the machine has, none will come."""
+    place = blank(tmp_path)
+    one, other = read_machine(place, REQUEST).disks
+    member = ArrayMember(UUID, "scratch", "raid0", 2, 0)
+    machine = ScratchMachine((replace(one, member=member), other))
+    found = ScratchPlan("fail", "", "", disks=(one.id, other.id))
+    assert not apply.incomplete(machine, found, 2)
+    assert apply.incomplete(machine, found), "of a machine of unknown size, a third disk may be its member"
+    assert apply.incomplete(machine, found, 3)
+    assert apply.incomplete(ScratchMachine((machine.disks[0], replace(other, error="no size"))), found, 2)
+    longer = (replace(one, member=replace(member, devices=3)), other)
+    assert apply.incomplete(ScratchMachine(longer), found, 2), "an array of more disks than are counted"
+    foreign = replace(member, uuid="1:2:3:4", devices=9)
+    assert not apply.incomplete(ScratchMachine((replace(one, member=foreign), other)), found, 2)
+
+
+def test_a_boot_that_waits_reads_again_once_something_has_come_and_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, reads, clock = blank(tmp_path), [], [0.0]
+    late, away = place.at("/sys/block/nvme1n1"), tmp_path / "away"
+    late.rename(away)
+    comes = {7: lambda: place.write("/proc/self/mountinfo", "1 2 259:1 / /nvme rw - ext4 /dev/x rw\n")}
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+        comes.get(int(clock[0]), lambda: None)()
+
+    def read(root: t.Any, request: t.Any, through: t.Any = None) -> ScratchMachine:
+        reads.append(clock[0])
+        return read_machine(root, request, through)
+
+    monkeypatch.setattr(apply, "read_machine", read)
+    monkeypatch.setattr(apply.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(apply.time, "sleep", sleep)
+    waiting = apply.ScratchRun(replace(REQUEST, count=2), boot=True, wait=30, root=place)
+    assert waiting.read_and_plan()[1].verdict == "fail"
+    assert reads == [0.0, 7.0, 30.0]
+    comes[31] = lambda: away.rename(late)
+    clock[0], reads[:] = 30.0, []
+    assert len(waiting.read_and_plan()[0].disks) == 2
+    assert reads == [30.0, 31.0]
 
 
 def test_a_filesystem_that_the_planner_gives_up_is_its_verdict(tmp_path: Path) -> None:

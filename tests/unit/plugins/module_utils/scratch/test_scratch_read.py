@@ -231,15 +231,16 @@ def test_a_disk_that_only_looks_blank_at_its_ends_is_not(tmp_path: Path, left: L
 
 
 def test_what_fills_two_stretches_cannot_be_missed() -> None:
-    for size in (1 << 30, 960_197_124_096, SIZE, 15 << 40):
+    for size in (256 * MIB, 1 << 30, 960_197_124_096, SIZE, 15 << 40):
         places = sorted(spots(size))
         gaps = [after[0] - (before[0] + before[1]) for before, after in zip(places, places[1:])]
-        assert max(gaps) < 2 * size / 1024
+        assert max(gaps) < 2 * max(size / 1024, MIB)
 
 
 def test_looking_at_a_disk_costs_little() -> None:
     assert len(spots(SIZE)) < 1100
     assert sum(length for dummy, length in spots(SIZE)) < 14 * MIB
+    assert len(spots(256 * MIB)) < 300
 
 
 def test_a_disk_that_was_ours_is_blank_again(tmp_path: Path) -> None:
