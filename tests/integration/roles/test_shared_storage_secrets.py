@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the hpcai.gpu_cluster authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The password of a CIFS mount is in no output, whatever fails."""
+"""The password of a CIFS mount is in no output, whatever fails or changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from ansible_playbook import ansible_playbook, interpreter, of_clone, play_here
 
 ROOT = Path(__file__).resolve().parents[3]
-PASSWORD = "Geheim-4711"
+PASSWORD, OTHER = "Geheim-4711", "Auch-Nirgends-0815"
 # Every host fails in another task.
 FAILURES: dict[str, tuple[str, dict[str, t.Any], str]] = {
     "inputs": ("main", {"type": "nsf"}, "value of type must be one of"),
@@ -29,6 +29,10 @@ FAILURES: dict[str, tuple[str, dict[str, t.Any], str]] = {
     "user": ("main", {"type": "cifs", "options": [f"ro,user=hpc%{PASSWORD}"]}, "holds a password"),
     "option": ("main", {"type": "cifs", "options": [f"ro,password={PASSWORD}"]}, "holds a password"),
 }
+
+
+def reports(place: Path) -> t.Iterator[Path]:
+    return (path for path in (place / "report").rglob("*") if path.is_file())
 
 
 def test_no_failure_shows_a_password(tmp_path: Path) -> None:
@@ -53,16 +57,17 @@ def test_no_failure_shows_a_password(tmp_path: Path) -> None:
     assert text.count("rescued=1") == len(FAILURES), text
     assert all(words in text for dummy, dummy2, words in FAILURES.values()), text
     assert PASSWORD not in text
-    assert not any(PASSWORD in path.read_text() for path in (tmp_path / "report").rglob("*") if path.is_file())
+    assert not any(PASSWORD in path.read_text() for path in reports(tmp_path))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the files are root's")
-def test_the_directory_above_the_credentials_is_open_to_those_who_read_what_else_is_in_it(tmp_path: Path) -> None:
-    """/etc/hpcai has files that jobs of users read; it was root's alone where credentials came first."""
+def test_credentials_are_root_s_alone_and_in_no_output(tmp_path: Path) -> None:
+    """The directory above has files that jobs of users read; it was root's alone where credentials came first."""
     above = tmp_path / "etc/hpcai"
-    mount = {"path": "/data", "type": "cifs", "source": "//files/data"}
+    mount: dict[str, t.Any] = {"path": "/data", "type": "cifs", "source": "//files/data"}
+    mount["credentials"] = {"username": "hpc", "password": PASSWORD}
     inputs = {
-        "shared_storage_mounts": [{**mount, "credentials": {"username": "hpc", "password": PASSWORD}}],
+        "shared_storage_mounts": [mount],
         "shared_storage_credentials_dir": str(above / "cifs"),
     }
     role = {"name": "hpcai.gpu_cluster.shared_storage", "tasks_from": "credentials"}
@@ -71,3 +76,13 @@ def test_the_directory_above_the_credentials_is_open_to_those_who_read_what_else
     assert modes == [0o755, 0o755, 0o700]
     (file,) = (above / "cifs").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert PASSWORD in file.read_text()
+    # A new password is a change, and neither is shown.
+    mount["credentials"]["password"] = OTHER
+    for options in (["--check", "--diff", "-vvv"], ["--diff", "-vvv"]):
+        done = play_here(tmp_path, [{"include_role": role}], {**inputs, "shared_storage_mounts": [mount]}, *options)
+        said = done.stdout + done.stderr
+        assert "changed: [localhost] => (item=(censored due to no_log))" in said, said
+        assert PASSWORD not in said and OTHER not in said
+        assert not any(word in path.read_text() for path in reports(tmp_path) for word in (PASSWORD, OTHER))
+    assert OTHER in file.read_text() and PASSWORD not in file.read_text()

@@ -115,4 +115,6 @@ def test_a_clock_that_is_off(health: Faults) -> None:
         health.drained(CLOCK)
         assert health.evidence()["class"] == "config"
     health.check()
-    health.repair()
+    health.give_back(NODE)
+    health.reconcile()
+    assert health.reason(NODE) == ""
