@@ -39,6 +39,7 @@ def test_molecule_test_makes_a_stranger_s_scratch(lab: Lab, node: Node, somebody
         "ansible_user": "root",
         "ansible_ssh_private_key_file": str(STATE / "ssh_key"),
         "ansible_ssh_common_args": f"-o UserKnownHostsFile={STATE}/known_hosts",
+        "ansible_python_interpreter": "/usr/local/sbin/lab_python",
     }
     inventory.write_text(json.dumps({"all": {"hosts": {host: reached}}}))
     said = somebody.run("molecule", "test", "-s", "scratch", seconds=900)
