@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from patience import patience
+from patience import patience, wait_for
 from stand_in import stand_in
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _launch
@@ -149,7 +149,8 @@ def test_a_hanging_test_is_ended_with_its_server(machine: Machine, launcher: str
     assert "did not end within 4 s" in check["reason"]
     assert time.monotonic() - begin < patience(40)
     assert len(machine.starts) >= 2
-    assert machine.alive == []
+    # Killed is not gone yet on a busy machine; who was forgotten hangs for ten minutes.
+    wait_for("the last of them to be gone", lambda: not machine.alive, 60)
 
 
 def test_a_named_port_of_another_link_layer_is_refused(machine: Machine) -> None:
