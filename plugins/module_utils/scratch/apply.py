@@ -385,10 +385,11 @@ class ScratchRun:
             while time.monotonic() < until and self._there() == there:
                 time.sleep(1)
 
-    def _there(self) -> tuple[list[str], list[str], str]:
-        """Return what changes where disks, their names, arrays or mounts of them appear."""
+    def _there(self) -> tuple[list[tuple[str, str]], list[str], str]:
+        """Return what changes where disks, names, arrays or mounts of them appear, or a controller has come to."""
         root = self.root
-        return root.names("/sys/block"), root.names("/dev/disk/by-id"), root.text("/proc/self/mountinfo")
+        sizes = [(name, root.text(f"/sys/block/{name}/size")) for name in root.names("/sys/block")]
+        return sizes, root.names("/dev/disk/by-id"), root.text("/proc/self/mountinfo")
 
     def dry(self) -> StepResult:
         """Return what a run would do, without doing it."""

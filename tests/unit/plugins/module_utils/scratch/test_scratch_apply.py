@@ -391,7 +391,10 @@ def test_a_boot_that_waits_reads_again_once_something_has_come_and_at_the_end(
     place, reads, clock = blank(tmp_path), [], [0.0]
     late, away = place.at("/sys/block/nvme1n1"), tmp_path / "away"
     late.rename(away)
-    comes = {7: lambda: place.write("/proc/self/mountinfo", "1 2 259:1 / /nvme rw - ext4 /dev/x rw\n")}
+    comes = {
+        7: lambda: place.write("/proc/self/mountinfo", "1 2 259:1 / /nvme rw - ext4 /dev/x rw\n"),
+        12: lambda: place.write("/sys/block/nvme0n1/size", "262136\n"),
+    }
 
     def sleep(seconds: float) -> None:
         clock[0] += seconds
@@ -406,7 +409,7 @@ def test_a_boot_that_waits_reads_again_once_something_has_come_and_at_the_end(
     monkeypatch.setattr(apply.time, "sleep", sleep)
     waiting = apply.ScratchRun(replace(REQUEST, count=2), boot=True, wait=30, root=place)
     assert waiting.read_and_plan()[1].verdict == "fail"
-    assert reads == [0.0, 7.0, 30.0]
+    assert reads == [0.0, 7.0, 12.0, 30.0]
     comes[31] = lambda: away.rename(late)
     clock[0], reads[:] = 30.0, []
     assert len(waiting.read_and_plan()[0].disks) == 2
