@@ -79,10 +79,13 @@ def test_credentials_are_root_s_alone_and_in_no_output(tmp_path: Path) -> None:
     assert PASSWORD in file.read_text()
     # A new password is a change, and neither is shown.
     mount["credentials"]["password"] = OTHER
-    for options in (["--check", "--diff", "-vvv"], ["--diff", "-vvv"]):
-        done = play_here(tmp_path, [{"include_role": role}], {**inputs, "shared_storage_mounts": [mount]}, *options)
+    inputs["hpcai_node"] = {"packages": ["cifs-utils", "nfs-common"], "files": {}}
+    whole = {"name": "hpcai.gpu_cluster.shared_storage"}
+    for part, options in ((whole, ["--check", "--diff", "-vvv"]), (role, ["--diff", "-vvv"])):
+        done = play_here(tmp_path, [{"include_role": part}], inputs, *options)
         said = done.stdout + done.stderr
         assert "changed: [localhost] => (item=(censored due to no_log))" in said, said
+        assert part is role or "Mount directories, now and at boot" in said, said
         assert PASSWORD not in said and OTHER not in said
         assert not any(word in path.read_text() for path in reports(tmp_path) for word in (PASSWORD, OTHER))
     assert OTHER in file.read_text() and PASSWORD not in file.read_text()
