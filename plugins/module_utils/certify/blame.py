@@ -12,13 +12,13 @@ are in this fleet is learnt on the way, from the prior that the caller gives.
 from __future__ import annotations
 
 import math
-import operator
 import typing as t
 
 _SWEEPS = 60
 _SETTLED = 1e-3
 _MOST_NOISE = 0.05
 _STRIDE = 1.7
+_CERTAIN = 700.0  # log odds: beyond it is more than a float holds
 
 
 class BlameKind(t.NamedTuple):
@@ -63,14 +63,6 @@ def solve(causes: Causes, sights: t.Sequence[BlameSight], noise: float, weight: 
 def _towards(share: float, learnt: float) -> float:
     """Return the share moved past what was learnt: plain steps are small, and all in one direction."""
     return min(0.3, share * (learnt / share) ** _STRIDE)
-
-
-def _probabilities(logs: list[float]) -> list[float]:
-    """Return the probability of each fault by its log odds against none."""
-    top = max(0.0, *logs)
-    raised = [math.exp(value - top) for value in logs]
-    norm = math.exp(-top) + sum(raised)
-    return [value / norm for value in raised]
 
 
 class _Graph:
@@ -120,30 +112,38 @@ class _Graph:
 
     def faults(self, cause: int) -> list[float]:
         """Return the probability of each fault of a cause."""
-        odds = self._odds[self._prior_of[cause]]
-        return _probabilities([prior + total for prior, total in zip(odds, self._sums[cause])])
+        priors = self._odds[self._prior_of[cause]]
+        odds = [math.exp(min(prior + total, _CERTAIN)) for prior, total in zip(priors, self._sums[cause])]
+        all_ = 1.0 + sum(odds)
+        return [one / all_ for one in odds]
 
     def sweep(self) -> float:
         """Renew the messages of every bad test to its causes; return the largest change of one."""
         change = 0.0
         for bad, messages in zip(self._bad, self._messages):
-            hidden = [self._hidden(cause, messages[n]) for n, cause in enumerate(bad)]
+            hidden = [self._hidden(cause, message) for cause, message in zip(bad, messages)]
             unseen = (1.0 - self.noise) * math.prod(hidden)
-            for n, cause in enumerate(bad):
-                others = unseen / hidden[n]
+            for cause, message, own in zip(bad, messages, hidden):
+                others, sums = unseen / own, self._sums[cause]
                 for s, shows in enumerate(self._shows[cause]):
                     new = math.log((1.0 - (1.0 - shows) * others) / (1.0 - others))
-                    delta = new - messages[n][s]
-                    messages[n][s] = new
-                    self._sums[cause][s] += delta
-                    change = max(change, abs(delta))
+                    delta = new - message[s]
+                    message[s] = new
+                    sums[s] += delta
+                    if abs(delta) > change:
+                        change = abs(delta)
         return change
 
     def _hidden(self, cause: int, message: t.Sequence[float]) -> float:
         """Return the chance that a cause would not have shown in a test, whose message to it is left out."""
-        odds = self._odds[self._prior_of[cause]]
-        logs = [prior + total - gone for prior, total, gone in zip(odds, self._sums[cause], message)]
-        return 1.0 - sum(map(operator.mul, _probabilities(logs), self._shows[cause]))
+        all_ = quiet = 1.0
+        priors = self._odds[self._prior_of[cause]]
+        for prior, total, gone, shows in zip(priors, self._sums[cause], message, self._shows[cause]):
+            logs = prior + total - gone
+            odds = math.exp(logs if logs < _CERTAIN else _CERTAIN)
+            all_ += odds
+            quiet += odds * (1.0 - shows)
+        return quiet / all_
 
     def learn(self) -> float:
         """Learn how common each fault and noise are; return the largest change."""
@@ -165,6 +165,6 @@ class _Graph:
     def _learn_noise(self) -> float:
         noisy = self._weight * self._noise_prior
         for bad, messages in zip(self._bad, self._messages):
-            quiet = math.prod(self._hidden(cause, messages[n]) for n, cause in enumerate(bad))
+            quiet = math.prod([self._hidden(cause, message) for cause, message in zip(bad, messages)])
             noisy += self.noise * quiet / (1.0 - (1.0 - self.noise) * quiet)
         return min(_MOST_NOISE, noisy / (self._weight + self._tests))
