@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import typing as t
+import zlib
 from pathlib import Path
 
 DESCRIPTION = "/etc/lab/machine.json"
@@ -73,6 +74,7 @@ class Machine:
         self.description = description
         self.faults = faults
         self.host = host
+        self._others: dict[str, Machine] = {host: self}
 
     def __getitem__(self, key: str) -> t.Any:
         return self.description[key]
@@ -120,15 +122,14 @@ class Machine:
 
     def jitter(self, *what: object, spread: float = 0.004) -> float:
         """A factor around one that is the same whenever the same thing is measured on the same host."""
-        import hashlib  # not for every call of nvidia-smi
-
         text = "/".join(str(word) for word in (self.host, *what))
-        number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
-        return 1 + spread * (2 * number / 0xFFFFFFFF - 1)
+        return 1 + spread * (2 * zlib.crc32(text.encode()) / 0xFFFFFFFF - 1)
 
     def other(self, host: str) -> Machine:
-        """The machine of another node of the same lab."""
-        return self if host == self.host else load(host)
+        """The machine of another node of the same lab, as it is when it is first asked for."""
+        if host not in self._others:
+            self._others[host] = load(host)
+        return self._others[host]
 
 
 def hostname() -> str:

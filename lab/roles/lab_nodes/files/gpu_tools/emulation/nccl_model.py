@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing as t
 
 from emulation.job import Job
@@ -79,6 +80,7 @@ class Model:
     def _hosts(self) -> list[Machine]:
         return [self.machine.other(host) for host in dict.fromkeys(self.job.hosts)]
 
+    @functools.cached_property
     def plateau(self) -> float:
         """Bus bandwidth at large sizes, GB/s."""
         inside = self.machine["busbw"]["1"][self.collective]
@@ -103,7 +105,7 @@ class Model:
         if not self.factor:
             algbw = 0.4 * self.machine["speed"]["d2d"]
             return Timing(*_bandwidths(size, latency / 4 + size / algbw / 1e3, 0.0), wrong)
-        wire = size * self.factor / self.plateau() / 1e3
+        wire = size * self.factor / self.plateau / 1e3
         spent = (latency + wire + 0.2 * (latency * wire) ** 0.5) * jitter
         return Timing(*_bandwidths(size, spent, self.factor), wrong)
 
