@@ -29,17 +29,17 @@ torch.distributed.destroy_process_group()
 """
 
 
-@pytest.fixture
-def hosts(tmp_path: Path) -> t.Iterator[PlainHosts]:
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[PlainHosts]:
     try:
-        made = PlainHosts(tmp_path / "hosts")
+        made = PlainHosts(tmp_path_factory.mktemp("two") / "hosts")
     except Unable as exc:
         pytest.skip(str(exc))
     yield made
     made.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def stack(hosts: PlainHosts) -> PlainHosts:
     """The hosts, with PyTorch on their shared directory."""
     done = hosts.stack(pytorch_archive=True)

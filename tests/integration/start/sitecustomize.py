@@ -10,33 +10,35 @@ directory on PYTHONPATH. The key is the source itself, so what runs is always wh
 
 from __future__ import annotations
 
-# Each process that a test starts would have to import pathlib.
+# Each process that a test starts runs this: typing, contextlib and pathlib would be half of what it costs to start.
 # ruff: noqa: PTH105, PTH112, PTH118, PTH120, PTH123
-import contextlib
 import marshal
 import os
 import sys
-import typing as t
 import zipimport
 from _imp import source_hash
 
 KEPT = f"{os.path.dirname(os.path.realpath(__file__))}/../../../.build/bytecode"
-compile_source: t.Any = getattr(zipimport, "_compile_source", None)
+compile_source = getattr(zipimport, "_compile_source", None)
 
 
-def kept_source(path: str, source: bytes) -> t.Any:
+def kept_source(path: str, source: bytes) -> object:
     """Stand for zipimport's function of that name."""
     name = path.rpartition(".py/")[2].rpartition(".zip/")[2].replace("/", ".")
     key = source_hash(0, source.replace(b"\r\n", b"\n")).hex()
     place = os.path.join(KEPT, f"{name}.{key}.{sys.implementation.cache_tag}")
-    with contextlib.suppress(OSError, EOFError, ValueError, TypeError), open(place, "rb") as file:
-        return marshal.load(file)
-    code = compile_source(path, source)
-    with contextlib.suppress(OSError):
-        new = f"{place}.{os.getpid()}"
+    try:
+        with open(place, "rb") as file:
+            return marshal.load(file)
+    except (OSError, EOFError, ValueError, TypeError):
+        code = compile_source(path, source)
+    new = f"{place}.{os.getpid()}"
+    try:
         with open(new, "wb") as file:
             marshal.dump(code, file)
         os.replace(new, place)
+    except OSError:  # no room: then it is compiled again
+        pass
     return code
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import marshal
 import os
 import typing as t
 from pathlib import Path
@@ -26,8 +27,8 @@ class Node:
     """Two A100 that idle unlocked, and the means to ask for their clocks."""
 
     def __init__(self, folder: Path) -> None:
-        self.state_file, self.record = folder / "state.json", folder / "run/gpu_clocks.json"
-        self.program = stand_in(folder / "nvidia-smi", "nvidia_smi_clocks.py", " -S")
+        self.state_file, self.record = folder / "state", folder / "run/gpu_clocks.json"
+        self.program = stand_in(folder / "nvidia-smi", "nvidia_smi_clocks.py", " -ES")
         gpu: Json = {"max": {"graphics": 1410, "memory": 1215}, "idle": {"graphics": 210, "memory": 1215}}
         gpu |= {
             "default": {"graphics": 1095, "memory": 1215},
@@ -45,10 +46,10 @@ class Node:
         os.environ["FAKE_SMI"] = str(self.state_file)
 
     def read(self) -> Json:
-        return json.loads(self.state_file.read_text())
+        return t.cast("Json", marshal.loads(self.state_file.read_bytes()))
 
     def write(self, state: Json) -> None:
-        self.state_file.write_text(json.dumps(state))
+        self.state_file.write_bytes(marshal.dumps(state))
 
     def set(self, **changes: t.Any) -> None:
         self.write({**self.read(), **changes})
