@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import typing as t
 from pathlib import Path
@@ -139,10 +140,13 @@ SOURCE = installer.Source(["/w/0"], [])
 
 
 def test_pip_asks_no_index_when_it_has_files() -> None:
-    first, second, third, last = installer.steps("pip", "", "/usr/bin/python3", "/e", ["/l0", "/l1"], [], SOURCE)
+    commands = installer.steps("pip", "", "/usr/bin/python3", "/e", ["/l0", "/l1"], [], SOURCE)
+    first, second, third, compiled, last = commands
     assert first.argv == ["/usr/bin/python3", "-m", "venv", "/e"]
     assert {"--no-index", "--find-links=/w/0", "--no-deps", "--requirement=/l0"} <= set(second.argv)
     assert "--requirement=/l1" in third.argv
+    assert "--no-compile" in second.argv and "--no-compile" in third.argv
+    assert compiled.argv == ["/e/bin/python", "-c", installer.COMPILE]
     assert last.argv == ["/e/bin/python", "-m", "pip", "check"]
 
 
@@ -159,9 +163,24 @@ def test_uv_needs_no_pip() -> None:
         ["/u/uv", "venv", "--python"],
         ["/u/uv", "pip", "install"],
         ["/u/uv", "pip", "install"],
+        ["/e/bin/python", "-c", installer.COMPILE],
         ["/u/uv", "pip", "check"],
     ]
     assert commands[2].argv[-2:] == ["--no-index", "/w/a.whl"]
+
+
+def test_all_but_tests_is_compiled_and_what_cannot_be_stops_nothing(tmp_path: Path) -> None:
+    place = tmp_path / "tests/e"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
+    (packages,) = place.glob("lib/python*/site-packages")
+    for name, text in (("a/b.py", "x = 1"), ("a/tests/c.py", "x = 1"), ("a/template.py", "def {{ name }}(")):
+        (packages / name).parent.mkdir(parents=True, exist_ok=True)
+        (packages / name).write_text(text)
+    compiling = [place / "bin/python", "-c", installer.COMPILE]
+    done = subprocess.run(compiling, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+    compiled = sorted(path.name.partition(".")[0] for path in packages.rglob("*.pyc"))
+    assert compiled == ["b"]
 
 
 def test_conda_reads_nothing_but_the_file() -> None:
