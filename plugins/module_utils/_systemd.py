@@ -163,11 +163,13 @@ class Service:
 
     def run(self, unit: t.Mapping[str, str], todo: ServicePlan) -> None:
         if todo.daemon_reload or self._outdated():
+            if todo.enable:  # systemd reads all units anew but once; a failure is found below
+                self.module.run_command(["systemctl", "enable", "--no-reload", self.name])
             self.module.run_command(["systemctl", "daemon-reload"], check_rc=True)
             unit = self.show()
         if unit.get("LoadState") != "loaded":
             raise ServiceError(f"There is no usable unit {self.name}: systemd says it is {unit.get('LoadState')}")
-        if todo.enable:
+        if todo.enable and unit.get("UnitFileState", "") not in _ENABLED:
             self._systemctl("enable")
         self._act(todo.action)
         self._wait()

@@ -16,6 +16,9 @@ mkdir -p "$root/etc/systemd/system-generators"
 for name in cryptsetup debug getty gpt-auto hibernate-resume integritysetup rc-local run system-update sysv veritysetup; do
   ln -sfn /dev/null "$root/etc/systemd/system-generators/systemd-$name-generator"
 done
+# Without sysv's, its scripts do nothing but cost: for a unit that has one, systemctl enable calls
+# update-rc.d, which has systemd read all units anew. Emulated, that is four of six seconds of processor time.
+rm -f "$root"/etc/init.d/*
 
 # /etc/lab comes from the lab's state directory.
 mkdir -p "$root/etc/lab" "$root/shared"
