@@ -8,6 +8,7 @@ import typing as t
 import pytest
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._systemd import (
+    Service,
     ServicePlan,
     parse_show,
     plan,
@@ -90,3 +91,50 @@ def test_drop_ins_of_other_units_are_seen() -> None:
         "a.target",
         "slurmd.service",
     ]
+
+
+class Systemd:
+    """systemd as it knows a unit: by the files that it read last, whatever they say by now."""
+
+    def __init__(self, unread: bool, masked: bool = False) -> None:
+        self.params = {"name": "munge", "log": None, "files": [], "ready": [], "reload": [], "timeout": 1}
+        self.unread, self.masked, self.readings = unread, masked, 0
+        self.on_disk = self.known = "disabled"
+        self.active = "inactive"
+
+    def run_command(self, argv: list[str], check_rc: bool = False) -> tuple[int, str, str]:
+        verb, options = argv[1], argv[2:]
+        if verb == "enable" and self.masked:
+            assert not check_rc, "Failed to enable unit: Unit file is masked."
+            return 1, "", "masked"
+        if verb == "enable":
+            self.on_disk = "enabled"
+        if verb == "start":
+            self.active = "active"
+        if verb == "daemon-reload" or (verb == "enable" and "--no-reload" not in options):
+            self.readings += 1
+            self.known, self.unread = self.on_disk, False
+        shown = {"LoadState": "loaded", "ActiveState": self.active, "UnitFileState": self.known}
+        shown["NeedDaemonReload"] = "yes" if self.unread else "no"
+        return 0, "".join(f"{name}={value}\n" for name, value in shown.items()), ""
+
+
+def run(systemd: Systemd) -> ServicePlan:
+    service = Service(t.cast("t.Any", systemd))
+    todo = plan(service.show(), {}, {})
+    service.run(service.show(), todo)
+    return todo
+
+
+@pytest.mark.parametrize("unread", [True, False])
+def test_systemd_reads_all_units_once_and_knows_then_that_one_is_enabled(unread: bool) -> None:
+    systemd = Systemd(unread)
+    assert run(systemd) == ServicePlan(enable=True, daemon_reload=unread, action="start", stale=[])
+    assert (systemd.readings, systemd.on_disk) == (1, "enabled")
+    assert run(systemd) == ServicePlan(enable=False, daemon_reload=False, action="", stale=[])
+    assert systemd.readings == 1
+
+
+def test_a_unit_that_cannot_be_enabled_is_an_error_also_where_systemd_reads_units_anyway() -> None:
+    with pytest.raises(AssertionError, match="is masked"):
+        run(Systemd(unread=True, masked=True))
