@@ -18,7 +18,7 @@ _SWEEPS = 60
 _SETTLED = 1e-3
 _MOST_NOISE = 0.05
 _STRIDE = 1.7
-_CERTAIN = 700.0  # log odds: beyond it is more than a float holds
+_LARGEST = 700.0  # log odds that a float holds as odds
 
 
 class BlameKind(t.NamedTuple):
@@ -63,6 +63,14 @@ def solve(causes: Causes, sights: t.Sequence[BlameSight], noise: float, weight: 
 def _towards(share: float, learnt: float) -> float:
     """Return the share moved past what was learnt: plain steps are small, and all in one direction."""
     return min(0.3, share * (learnt / share) ** _STRIDE)
+
+
+def _probabilities(logs: list[float]) -> list[float]:
+    """Return the probability of each fault by its log odds against none."""
+    top = max(0.0, *logs)
+    raised = [math.exp(value - top) for value in logs]
+    norm = math.exp(-top) + sum(raised)
+    return [value / norm for value in raised]
 
 
 class _Graph:
@@ -112,10 +120,8 @@ class _Graph:
 
     def faults(self, cause: int) -> list[float]:
         """Return the probability of each fault of a cause."""
-        priors = self._odds[self._prior_of[cause]]
-        odds = [math.exp(min(prior + total, _CERTAIN)) for prior, total in zip(priors, self._sums[cause])]
-        all_ = 1.0 + sum(odds)
-        return [one / all_ for one in odds]
+        odds = self._odds[self._prior_of[cause]]
+        return _probabilities([prior + total for prior, total in zip(odds, self._sums[cause])])
 
     def sweep(self) -> float:
         """Renew the messages of every bad test to its causes; return the largest change of one."""
@@ -140,10 +146,18 @@ class _Graph:
         priors = self._odds[self._prior_of[cause]]
         for prior, total, gone, shows in zip(priors, self._sums[cause], message, self._shows[cause]):
             logs = prior + total - gone
-            odds = math.exp(logs if logs < _CERTAIN else _CERTAIN)
+            if logs > _LARGEST:
+                return self._hidden_surely(cause, message)
+            odds = math.exp(logs)
             all_ += odds
             quiet += odds * (1.0 - shows)
         return quiet / all_
+
+    def _hidden_surely(self, cause: int, message: t.Sequence[float]) -> float:
+        """Return the same of a cause whose odds no float holds: a switch that hundreds of tests speak against."""
+        priors = self._odds[self._prior_of[cause]]
+        logs = [prior + total - gone for prior, total, gone in zip(priors, self._sums[cause], message)]
+        return 1.0 - sum(p * shows for p, shows in zip(_probabilities(logs), self._shows[cause]))
 
     def learn(self) -> float:
         """Learn how common each fault and noise are; return the largest change."""

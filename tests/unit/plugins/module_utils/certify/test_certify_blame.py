@@ -102,3 +102,12 @@ def test_what_is_above_explains_what_many_nodes_show():
     found = solve(causes, sights, NOISE, FIRM).posterior
     assert found[8] > 0.9
     assert max(found[:8]) < 0.3
+
+
+def test_a_switch_that_hundreds_of_tests_speak_against_has_the_fault_that_shows_most() -> None:
+    """Its odds are beyond what a float holds, with each of its faults."""
+    leaf = BlameKind("leaf", ((0.01, 0.3), (0.01, 0.9)))
+    sights = [BlameSight((0,), bad=True) for dummy in range(400)]
+    found = solve(Causes([leaf], [0.0]), sights, 0.01, 20.0)
+    rare, usual = found.shares["leaf"]
+    assert found.posterior == [pytest.approx(1)] and usual > 5 * rare
