@@ -70,7 +70,7 @@ def steps(
     if wheels:
         commands.append(BuildStep([*start, "--no-index", *wheels]))
     if installer != "conda":
-        commands.append(BuildStep([inside, "-c", COMPILE]))
+        commands.append(BuildStep([inside, "-I", "-c", COMPILE]))
     if installer == "uv":
         commands.append(BuildStep([program, "pip", "check", "--python", inside]))
     elif installer == "pip" or more or wheels:

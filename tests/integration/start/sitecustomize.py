@@ -30,8 +30,9 @@ def kept_source(path: str, source: bytes) -> object:
     try:
         with open(place, "rb") as file:
             return marshal.load(file)
-    except (OSError, EOFError, ValueError, TypeError):
-        code = compile_source(path, source)
+    except (OSError, EOFError, ValueError, TypeError):  # nothing is kept, or not all of it
+        pass
+    code = compile_source(path, source)
     new = f"{place}.{os.getpid()}"
     try:
         with open(new, "wb") as file:
