@@ -251,7 +251,7 @@ class CampaignPlan:
         self.options = ledger.read_options(options)
         self.ledger = Ledger(ledger.read_nodes(fleet), self.options, ledger.profile(fleet))
         self._dice = random.Random(self.options.seed)  # noqa: S311 - reproducible, not secret
-        self._rounds = self._railed = self._early = 0
+        self._rounds = self._early = 0
         self._course = self._batches()
         self._step: tuple[Batch, ...] = ()
         self._over = False
@@ -344,7 +344,8 @@ class CampaignPlan:
         nodes = [node for node in self.ledger.taking_part() if node.name not in unfit]
         if len(nodes) < 2:
             return
-        self._railed = standing.rounds(len(nodes))
+        railed = standing.rounds(len(nodes))
+        self._early = self._early_confirmations(len(nodes))
         few = len(nodes) <= ROUND_ROBIN
         robin = ledger.round_robin([node.name for node in nodes]) if few else []
         arrange = [*_ARRANGE, *[ledger.anyhow] * self.options.k][: self.options.k]
@@ -355,19 +356,23 @@ class CampaignPlan:
             met = robin[number] if few else arrange[number](left, self.ledger.met, self._dice)
             groups = [group for group in met if not mute & set(group)]
             if groups:
-                yield (self._meeting("pair", groups), *self._early_confirmations(groups, len(nodes)))
+                early = range(self._early if number < len(nodes) - 1 else 0)
+                pairs = self._meeting("pair", groups, number < railed)
+                yield (pairs, *(self._meeting("confirm", groups) for dummy in early))
 
-    def _early_confirmations(self, groups: t.Sequence[t.Sequence[str]], nodes: int) -> t.Iterator[Batch]:
-        """Yield the confirmations of a fleet of two at once: without other partners they are needed in any case."""
-        if nodes > 2 or "confirm" not in self.options.stages:
-            return
-        for dummy in range(min(self.options.confirm_rounds, standing.enough(self.options) - 1)):
-            self._early += 1
-            yield self._meeting("confirm", groups)
+    def _early_confirmations(self, nodes: int) -> int:
+        """Return how often at least each node of a fleet of two or three is confirmed as soon as it meets another.
 
-    def _meeting(self, stage: str, groups: t.Sequence[t.Sequence[str]], **more: t.Any) -> Batch:
+        Everybody has met everybody then, and lacks tests all the same: these are needed in any case. Of three, who
+        meet in three rounds, the first two have everybody in them.
+        """
+        if nodes > 3 or "confirm" not in self.options.stages:
+            return 0
+        return max(0, min(self.options.confirm_rounds, standing.enough(self.options) - (nodes - 1)))
+
+    def _meeting(self, stage: str, groups: t.Sequence[t.Sequence[str]], rails: bool = True, **more: t.Any) -> Batch:
         self._rounds += 1
-        each = self.options.rails and (stage == "confirm" or self._rounds <= self._railed)
+        each = self.options.rails and rails
         return self.ledger.open(stage, self._rounds, groups, collective=self.options.collectives[0], rails=each, **more)
 
     def _confirm(self) -> t.Iterator[tuple[Batch, ...]]:
@@ -386,8 +391,14 @@ class CampaignPlan:
             yield (self._meeting("confirm", [], again=again),)
         now = self._stand()
         for number, rung in enumerate(schedule.rungs(schedule.survivors(self.ledger, now)), 1):
-            for collective in self.options.collectives:
-                for batch in schedule.climb(self.ledger, now, number, rung.groups, collective):
+            climbs = [
+                schedule.climb(self.ledger, now, number, rung.groups, collective)
+                for collective in self.options.collectives
+            ]
+            # The same nodes measure all collectives; what is slow in one of them is narrowed down after that.
+            yield tuple(next(climb) for climb in climbs)
+            for climb in climbs:
+                for batch in climb:
                     yield (batch,)
 
 

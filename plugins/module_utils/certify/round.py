@@ -38,10 +38,10 @@ def measure(tests: t.Sequence[Json], how: Json, run_name: str, folder: str) -> t
     To start Python with torch takes as long as to measure: ranks that are there measure for all of the tests.
     """
     nccl = how["tool"] == "nccl"
-    for few in [[test] for test in tests] if nccl else [list(tests)]:
+    for few in [[test] for test in tests] if nccl else _alike(tests, paired):
         begin = time.time()
         try:
-            results = [_nccl(few[0], how, run_name, folder)] if nccl else _torch(few, how, run_name)
+            results = [_nccl(few[0], how, run_name, folder)] if nccl else _ranks(few, how, run_name)
         except Exception as exc:  # one test must never take the others of its round with it
             name = "nccl_tests" if nccl else "collective_test"
             results = [[record(name, None, time=begin, verdict="error", reason=f"{type(exc).__name__}: {exc}")]] * len(
@@ -128,20 +128,42 @@ def nccl_params(test: Json, how: Json, run_name: str, name: str, log: str) -> Js
     }
 
 
+def _alike(tests: t.Iterable[Json], key: t.Callable[[Json], t.Any]) -> list[list[Json]]:
+    """Return the tests by what they have in common, in their order."""
+    groups: dict[t.Any, list[Json]] = {}
+    for test in tests:
+        groups.setdefault(key(test), []).append(test)
+    return list(groups.values())
+
+
+def _operation(test: Json) -> str:
+    return _TORCH[test["collective"] or "all_reduce"]
+
+
+def _ranks(tests: t.Sequence[Json], how: Json, run_name: str) -> list[list[Json]]:
+    """Return the records of each test; a collective at which the ranks came to no end takes no other one with it."""
+    results = _torch(tests, how, run_name)
+    apart = _alike(tests, _operation)
+    if len(apart) == 1 or not any(row["verdict"] == "error" for records in results for row in records):
+        return results
+    alone = {test["id"]: rows for few in apart for test, rows in zip(few, _torch(few, how, run_name))}
+    return [alone[test["id"]] for test in tests]
+
+
 def _torch(tests: t.Sequence[Json], how: Json, run_name: str) -> list[list[Json]]:
     given, test, seconds = how["torch"], tests[0], how["timeout"] * len(tests)
-    largest = int(given["max_size"])
+    largest, collectives = int(given["max_size"]), _alike(tests, _operation)
     request = collective_run.CollectiveRequest(
         nodes=len(test["nodes"]),
         ntasks_per_node=int(given["ranks_per_node"]),
         backend=given["backend"],
-        operations=[_TORCH[test["collective"] or "all_reduce"]],
+        operations=[_operation(few[0]) for few in collectives],
         min_size=max(4, largest // 16) if paired(test) else 8,
         max_size=largest,
         factor=4,
         warmup=2 if paired(test) else 5,
         iterations=10 if paired(test) else 20,
-        turns=len(tests),
+        turns=max(len(few) for few in collectives),
         seconds=_TORCH_SECONDS,
     )
     # The job has the nodes already: nothing to wait for, and no CPU is taken from the ranks.
@@ -150,7 +172,12 @@ def _torch(tests: t.Sequence[Json], how: Json, run_name: str) -> list[list[Json]
     argv = collective_run.command("srun", given["python"], request, {**job, **how["step_options"]}, seconds)
     context = {"time": time.time(), "run": run_name, "profile": how["profile"], "argv": argv, "busy": []}
     outcome = run(argv, seconds, collective_run.source(), {**_here(), **how["environment"]})
-    return [collective_run.result(outcome, request, how["expect"], context, n)["checks"] for n in range(len(tests))]
+    checks: dict[str, list[Json]] = {}
+    for few in collectives:
+        mine = request._replace(operations=[_operation(few[0])], turns=len(tests))
+        for turn, one in enumerate(few):
+            checks[one["id"]] = collective_run.result(outcome, mine, how["expect"], context, turn)["checks"]
+    return [checks[one["id"]] for one in tests]
 
 
 def _here() -> dict[str, str]:
@@ -177,10 +204,7 @@ def main(argv: t.Sequence[str]) -> int:
     done = book.answered()
     tests = [test for test in job["tests"] if test["id"] not in done]
     # Tests of the same nodes run one after the other.
-    groups: dict[tuple[t.Any, ...], list[Json]] = {}
-    for test in tests:
-        groups.setdefault((*test["nodes"], test.get("collective"), paired(test)), []).append(test)
-    _run(list(groups.values()), job, book)
+    _run(_alike(tests, lambda test: tuple(test["nodes"])), job, book)
     return 0
 
 

@@ -262,12 +262,14 @@ def climb(
     ledger: Ledger, now: standing.Standing, number: int, groups: t.Sequence[t.Sequence[str]], collective: str
 ) -> t.Iterator[Batch]:
     """Run one rung, and narrow down what is slow in it."""
+    opened: list[Batch] = []
 
     def run(parts: t.Iterable[Names]) -> Course:
         wide = [part for part in parts if len(part) > 1]
         if not wide:
             return set()
         batch = ledger.open("ladder", number, wide, collective=collective)
+        opened.append(batch)
         yield batch
         bad = slow(ledger, batch.tests)
         return {test.nodes for test in batch.tests if test.id in bad}
@@ -279,14 +281,13 @@ def climb(
             bad &= yield from run(sorted(bad))
         return bad
 
-    begun = len(ledger.batches)
     slow_groups = yield from run([tuple(group) for group in groups])
     if now.findings:  # where all is slow there is nothing narrower to find
         return
     known = [*standing.links(ledger, now), *slowest(ledger)] if slow_groups else []
     again = [_rest(ledger, now, nodes, known) for nodes in sorted(slow_groups)]
     ways = [Way(nodes) for nodes in sorted((yield from run(again)))]
-    while ways and len(ledger.batches) - begun < _BATCHES:
+    while ways and len(opened) < _BATCHES:
         ways = yield from _narrower(ledger, ways, always)
         # Two nodes are named only by what they have shown twice.
         yield from run(way.nodes for way in ways if len(way.nodes) == 2)

@@ -40,6 +40,23 @@ def test_a_healthy_fleet_is_cleared(nodes):
     assert (found["planned"], found["reached"]) == (nodes, nodes)
 
 
+@pytest.mark.parametrize(("nodes", "pairs"), [(2, [3]), (3, [2, 2, 1]), (4, [2, 2, 2])], ids=["two", "three", "four"])
+def test_very_few_sound_nodes_take_no_more_steps_than_they_have_partners(nodes, pairs):
+    """Each step starts ranks anew: what is needed in any case is measured by those that are there."""
+    fleet, steps = Fleet(nodes), []
+    campaign = CampaignPlan(fleet.facts(), {"rails": True})
+    while batch := campaign.next():
+        steps.append(batch)
+        for test in batch["tests"]:
+            campaign.take(test["id"], fleet.answer(test))
+    assert [len(step["tests"]) for step in steps[1 : 1 + len(pairs)]] == pairs
+    assert all(test["rails"] for step in steps[1 : 1 + len(pairs)] for test in step["tests"])
+    ladder = [[(test["stage"], test["collective"]) for test in step["tests"]] for step in steps[1 + len(pairs) :]]
+    assert ladder == ([[("ladder", "all_reduce"), ("ladder", "alltoall")]] if nodes > 2 else [])
+    found = campaign.certificate()
+    assert all(node["status"] == "cleared" and node["tests"] >= 3 for node in found["nodes"].values())
+
+
 @pytest.mark.parametrize("kind", ["slow", "wrong", "local"])
 @pytest.mark.parametrize("nodes", [3, 4, 5])
 def test_the_one_bad_node_of_very_few_is_named(kind, nodes):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import itertools
 import json
 import os
 import random
@@ -19,6 +20,7 @@ from pathlib import Path
 import pytest
 from stand_in import answer
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.agent import suite
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import (
     coordinator,
@@ -30,6 +32,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import (
     slurm,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify import node as certify_node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.ledger import PAIRS
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.module import (
     SPEC,
     compiled,
@@ -37,6 +40,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.module i
     read_request,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.certify.slurm import CampaignSlurm, JobRow
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.collective import payload
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SEPARATOR, SlurmError
 
 Json = t.Dict[str, t.Any]
@@ -440,6 +444,82 @@ def test_pair_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.
     assert [(one["check"], one["verdict"], one["class"]) for one in found] == [("nccl_pair", "error", "infra")]
     assert "did not end within 0.5 s" in found[0]["reason"]
     assert len((tmp_path / "begun").read_text().splitlines()) == 1
+
+
+class Ranks:
+    """An srun whose ranks measure what its command line asks for, in no time; one collective may come to no end."""
+
+    def __init__(self, hangs: str = "") -> None:
+        self.hangs, self.asked = hangs, []
+
+    def __call__(self, argv: t.Sequence[str], *dummy: t.Any) -> Outcome:
+        names = argv[argv.index("--operations") + 1 :]
+        operations = list(itertools.takewhile(lambda word: not word.startswith("--"), names))
+        turns = next((int(word.partition("=")[2]) for word in argv if word.startswith("--turns=")), 1)
+        self.asked.append((operations, turns))
+        if self.hangs in operations:
+            return Outcome(rc=None, out="", err="", seconds=4.0)
+        measured = [
+            [payload.row(name, 1 << 20, 1 << 18, turn + 1.0, 2, 0) for name in operations] for turn in range(turns)
+        ]
+        ranks = [{"rank": rank, "host": host, "machine": host} for rank, host in enumerate("ab")]
+        told = {"rows": measured[0], "turns": measured, "ranks": ranks, "torch": "2"}
+        return Outcome(rc=0, out=f"{payload.MARK}{json.dumps(told)}\n", err="", seconds=4.0)
+
+
+def measured_by(ranks: Ranks, tests: t.Sequence[Json], monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Json]]:
+    torch = {"max_size": 1 << 20, "python": "python", "backend": "gloo", "ranks_per_node": 1}
+    monkeypatch.setattr(round, "run", ranks)
+    return dict(round.measure(tests, read_request(parameters(gpus=0, torch=torch)).settings(1000), "r", "/nowhere"))
+
+
+def test_ranks_that_are_there_measure_what_the_same_nodes_have_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To start PyTorch takes longer than to measure with it."""
+    rung = [
+        {**pair("a", "b"), "id": name, "stage": "ladder", "collective": name} for name in ("all_reduce", "alltoall")
+    ]
+    pairs = [{**pair("a", "b"), "id": stage, "stage": stage, "collective": "all_reduce"} for stage in PAIRS]
+    ranks = Ranks()
+    found = measured_by(ranks, [pairs[0], *rung, pairs[1]], monkeypatch)
+    assert ranks.asked == [(["all_reduce"], 2), (["all_reduce", "all_to_all"], 1)]
+    assert {name: [one["context"]["collective"] for one in rows] for name, rows in found.items()} == {
+        "pair": ["all_reduce"],
+        "confirm": ["all_reduce"],
+        "all_reduce": ["all_reduce"],
+        "alltoall": ["all_to_all"],
+    }
+    assert [row["context"]["test"] for rows in found.values() for row in rows] == list(found)
+    # The second turn took twice as long.
+    assert [found[stage][0]["samples"][0]["time_us"] for stage in PAIRS] == [1e6, 2e6]
+    assert [rows[0]["seconds"] for rows in found.values()] == [2.0] * 4
+
+
+def test_collective_that_comes_to_no_end_takes_no_other_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    tests = [{**pair("a", "b"), "id": name, "collective": name} for name in ("all_reduce", "alltoall")]
+    ranks = Ranks(hangs="all_to_all")
+    found = measured_by(ranks, tests, monkeypatch)
+    assert ranks.asked == [(["all_reduce", "all_to_all"], 1), (["all_reduce"], 1), (["all_to_all"], 1)]
+    assert {name: rows[0]["verdict"] for name, rows in found.items()} == {"all_reduce": "unjudged", "alltoall": "error"}
+
+
+def test_tests_of_the_same_nodes_never_run_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a rung each collective is a test of its own, and a thread is free while another group still measures."""
+    book = journal.Journal(tmp_path)
+    book.create()
+    collectives = ("all_reduce", "alltoall")
+    groups = [("a", "b"), ("c", "d")]
+    tests = [{**pair(*group), "id": f"{c}-{group[0]}", "collective": c} for c in collectives for group in groups]
+    job = {"folder": str(tmp_path), "tests": tests, "concurrent": 2, "how": {}, "run": "r"}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    together: list[list[str]] = []
+
+    def measure(few: t.Sequence[Json], *dummy: t.Any) -> t.Iterator[tuple[str, list[Json]]]:
+        together.append([test["id"] for test in few])
+        yield from ((test["id"], []) for test in few)
+
+    monkeypatch.setattr(round, "measure", measure)
+    assert round.main([str(tmp_path / "job.json")]) == 0
+    assert sorted(together) == [["all_reduce-a", "alltoall-a"], ["all_reduce-c", "alltoall-c"]]
 
 
 @pytest.mark.parametrize("main", [certify_node.main, round.main])
