@@ -210,7 +210,7 @@ SPEC = {
 Json = t.Dict[str, t.Any]
 Run = t.Callable[[t.List[str]], t.Tuple[int, str, str]]
 _PROBE = (
-    "import json, torch; cuda = torch.cuda.is_available();"
+    "import gc, json, torch; gc.freeze(); cuda = torch.cuda.is_available();"
     "print(json.dumps({'torch': torch.__version__, 'gpus': torch.cuda.device_count() if cuda else 0}))"
 )
 

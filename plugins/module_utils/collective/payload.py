@@ -11,6 +11,7 @@ a factor that makes it comparable with the speed of the wire whatever the number
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import json
 import os
@@ -184,7 +185,10 @@ def main() -> None:
     """Measure, and let rank 0 print one marked line of JSON."""
     args = _arguments()
     os.environ.update(rendezvous(os.environ))
+    gc.disable()
     torch = importlib.import_module("torch")  # here, so that the pure functions above load where there is no torch
+    gc.freeze()  # all that stays: to look through it for garbage, above all at the end, takes as long as to measure
+    gc.enable()
     if args.backend == "nccl":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     torch.distributed.init_process_group(args.backend)

@@ -29,8 +29,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.versions i
 
 Json = t.Dict[str, t.Any]
 _FACTS = (
-    "import json, os, sys, sysconfig; import torch; print(json.dumps({'prefix': os.path.realpath(sys.prefix),"
-    " 'soabi': sysconfig.get_config_var('SOABI'), 'torch': torch.__version__}))"
+    "import gc, json, os, sys, sysconfig; import torch; gc.freeze(); print(json.dumps({"
+    "'prefix': os.path.realpath(sys.prefix), 'soabi': sysconfig.get_config_var('SOABI'), 'torch': torch.__version__}))"
 )
 # build_editable needs no pip, and pip would want to change the environment.
 _EDITABLE = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"

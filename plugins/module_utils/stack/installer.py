@@ -269,9 +269,10 @@ def _known_text(known: t.Sequence[str]) -> str:
 
 # What a build of PyTorch was compiled for is only told by this private name where there is no GPU.
 SCRIPT = """
-import importlib, json, os, platform, socket, sys
+import gc, importlib, json, os, platform, socket, sys
 import torch
 from torch.utils.data import DataLoader
+gc.freeze()
 facts = {"host": socket.gethostname().split(".")[0], "python": platform.python_version(), "torch": torch.__version__,
   "cuda": torch.version.cuda, "site": os.path.dirname(os.path.dirname(torch.__file__)),
   "cxx11abi": bool(torch.compiled_with_cxx11_abi()), "imports": [], "gpus": 0, "gpu_sum": None, "gpu_error": None}

@@ -52,7 +52,12 @@ def together(train: t.Callable[[torch.device], None]) -> t.NoReturn:
 
 
 def join() -> torch.device:
-    """Join the other ranks, by NCCL where there are GPUs; return the device of this rank."""
+    """Join the other ranks, by NCCL where there are GPUs; return the device of this rank.
+
+    What is imported by now is never garbage, and the collector leaves it out from here on: to look through all of
+    PyTorch takes it 0.1 s between two steps, and 0.5 s at the end.
+    """
+    gc.freeze()
     if not torch.cuda.is_available():
         distributed.init_process_group("gloo")
         return torch.device("cpu")
@@ -69,6 +74,7 @@ def part() -> None:
     threads abort with "terminate called": 4 of 10 short runs on a busy machine, none of 28 with this.
     """
     gc.collect()
+    gc.freeze()
     distributed.barrier()
     distributed.destroy_process_group()
 
