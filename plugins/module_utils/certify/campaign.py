@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import random
 import typing as t
@@ -91,10 +92,10 @@ def _steps(ledger: Ledger, nodes: int) -> t.Iterator[_Step]:
     yield _Step("confirm", how, more, more * suspects, 2 * suspects, more * seconds["pair"])
     rungs = schedule.rungs([node for node in ledger.nodes.values() if not away(node)])
     tests = sum(len(rung.groups) for rung in rungs) * len(options.collectives)
-    count = len(rungs) * len(options.collectives)
+    all_of_them = len(options.collectives) * seconds["ladder"]
     names = ", ".join(rung.name for rung in rungs)
     how = f"{names}: {' and '.join(options.collectives)}; what is slow is narrowed down besides"
-    yield _Step("ladder", how, count, tests, nodes, count * seconds["ladder"])
+    yield _Step("ladder", how, len(rungs), tests, nodes, len(rungs) * all_of_them)
 
 
 def _counted(amount: int, noun: str) -> str:
@@ -396,7 +397,7 @@ class CampaignPlan:
                 for collective in self.options.collectives
             ]
             # The same nodes measure all collectives; what is slow in one of them is narrowed down after that.
-            yield tuple(next(climb) for climb in climbs)
+            yield tuple(batch for climb in climbs for batch in itertools.islice(climb, 1))
             for climb in climbs:
                 for batch in climb:
                     yield (batch,)

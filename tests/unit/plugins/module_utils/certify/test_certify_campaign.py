@@ -438,6 +438,8 @@ def test_the_plan_says_what_it_takes_before_it_starts():
     assert CampaignPlan(Fleet(16).facts(), {}).plan()["rounds"] >= 15
     pair = [line for line in CampaignPlan(Fleet(2).facts(), {}).plan()["text"] if line.startswith("pair")]
     assert "pair: 1 round, 1 test, " in pair[0]
+    ladder = [line for line in CampaignPlan(Fleet(3).facts(), {}).plan()["text"] if line.startswith("ladder")]
+    assert "ladder: 1 round, 2 tests, 10.0 min " in ladder[0]
 
 
 def test_explain_tells_tests_and_partners():
