@@ -12,7 +12,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_playbook import play_here
+from ansible_playbook import ROOT, ansible_playbook, interpreter, of_clone, play_here
 from forked import run_module
 from patience import patience
 
@@ -75,6 +75,22 @@ def test_one_that_hangs_is_ended_and_the_next_one_runs(program: Program) -> None
     pid = json.loads(str(late.value.output))["pid"]
     assert not Path(f"/proc/{pid}").exists()
     assert program().returncode == 3
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_lab_s_modules_on_this_machine_run_in_the_python_that_the_suite_names(named: bool, tmp_path: Path) -> None:
+    """Without it each of the hundred modules that make and remove a lab would start a Python, and nobody would see."""
+    sent = {"that": "ansible_facts['python']['executable'] == ansible_playbook_python"}
+    tasks = [
+        {"ansible.builtin.setup": {"gather_subset": ["!all", "!min", "python"]}},
+        {"ansible.builtin.assert": {**sent, "quiet": True}},
+        {"ansible.builtin.debug": {"var": "ansible_python_interpreter"}},
+    ]
+    (tmp_path / "play.json").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]))
+    env = of_clone(tmp_path, HPCAI_TEST_PYTHON=interpreter() if named else "")
+    done = ansible_playbook("-i", ROOT / "lab/inventory", "play.json", cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stdout
+    assert f'"ansible_python_interpreter": "{interpreter() if named else sys.executable}"' in done.stdout
 
 
 def test_a_playbook_that_fails_ends_as_ansible_playbook_does(tmp_path: Path) -> None:

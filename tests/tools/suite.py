@@ -23,7 +23,9 @@ where root may mount that: a file system of its own, gone at the end).
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import json
 import math
 import os
@@ -65,6 +67,7 @@ class Part(t.NamedTuple):
     clean: tuple[str, ...] = ()  # a command that takes away what a part leaves that was cut off
     needs: tuple[str, ...] = ()  # a command that ends with 0, or says why the part is skipped
     cores: int = 1  # how many it keeps busy; such parts begin first, when nobody has to be waited for
+    warm: bool = False  # whether its playbooks' modules on this machine may run in an interpreter that has imported
 
 
 class Result(t.NamedTuple):
@@ -92,7 +95,8 @@ def pytest(name: str, seconds: int, what: str, *places: str, workers: int = 1) -
 def scenario(name: str, seconds: int, what: str, *options: str, after: t.Sequence[str] = ()) -> Part:
     molecule = str(BIN / "molecule")
     destroy = (molecule, "destroy", "--scenario-name", name)
-    return Part(name, (molecule, "test", *options, "--scenario-name", name), seconds, what, tuple(after), destroy)
+    words = (molecule, "test", *options, "--scenario-name", name)
+    return Part(name, words, seconds, what, tuple(after), destroy, warm=True)
 
 
 JOBS = int(os.environ.get("JOBS") or os.cpu_count() or 1)
@@ -159,6 +163,24 @@ def environment() -> dict[str, str]:
     }
 
 
+@functools.cache
+def local_modules() -> dict[str, str]:
+    """A scenario's playbooks run some hundred modules on this machine, and to start Python is most of what they cost.
+
+    Those whose play names a Python find there what it compiled of the others.
+    """
+    sys.path.append(str(ROOT / "lab/roles/lab/files"))
+    from warm import Warm
+
+    (ROOT / ".build/bytecode").mkdir(exist_ok=True)
+    one = Warm(BIN / "python")
+    atexit.register(one.close)
+    return {
+        "HPCAI_TEST_PYTHON": str(one.interpreter),
+        "PYTHONPATH": str(ROOT / "tests/integration/start"),
+    }
+
+
 class Machine:
     """How busy the machine is: what else runs on it counts too."""
 
@@ -195,12 +217,13 @@ class Running:
     def __init__(self, part: Part) -> None:
         self.part = part
         self.log = LOGS / f"{part.name}.log"
+        self.environment = {**environment(), **(local_modules() if part.warm else {})}
         self.began = time.monotonic()
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 part.command,
                 cwd=ROOT,
-                env=environment(),
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -247,7 +270,7 @@ class Running:
         if self.part.clean:
             with self.log.open("a") as log:
                 subprocess.run(
-                    self.part.clean, cwd=ROOT, env=environment(), stdout=log, stderr=log, timeout=600, check=False
+                    self.part.clean, cwd=ROOT, env=self.environment, stdout=log, stderr=log, timeout=600, check=False
                 )
 
 

@@ -342,8 +342,9 @@ def test_faults_goes_on_without_a_converge_once_and_only_where_all_of_default_wa
     monkeypatch.setattr(suite, "KEPT", directory / "kept")
     monkeypatch.setattr(suite, "BIN", directory)
     (directory / "kept").touch()  # of a run before
-    default = suite.kept_cluster(suite.scenario("default", 1, ""))
-    faults = suite.broken_cluster(suite.scenario("faults", 1, ""))
+    # What stands for Molecule runs no modules.
+    default = suite.kept_cluster(suite.scenario("default", 1, ""))._replace(warm=False)
+    faults = suite.broken_cluster(suite.scenario("faults", 1, ""))._replace(warm=False)
     monkeypatch.setenv("ENDS", str(ends))
     run([default], 1)
     assert (directory / "kept").exists() == (not ends)
@@ -362,3 +363,10 @@ def test_every_scenario_is_a_part_and_every_part_belongs_to_test_all() -> None:
     assert scenarios <= parts == set(suite.PARTS)
     with pytest.raises(SystemExit, match="accepted: check, test, rest, all, lint"):
         choose(["nonsense"])
+
+
+def test_only_scenarios_of_this_repository_have_a_python_that_has_imported() -> None:
+    """The part ``reuse`` is a stranger."""
+    warm = {name for name, one in suite.PARTS.items() if one.warm}
+    assert {"default", "faults", "machine", "vm"} <= warm
+    assert warm.isdisjoint({"lint", "unit", "integration", "reuse", "image"})
