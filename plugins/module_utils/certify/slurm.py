@@ -151,10 +151,12 @@ def jobs(run: str, batch: Json, tests: t.Sequence[Json], attempt: int, sizes: t.
     """Return the jobs for the tests of a batch that still have no result; one attempt's names are not another's."""
     prefix = _SAFE.sub("-", f"{_PREFIX}-{run}-{batch['id']}-{attempt}")
     alone: dict[str, list[Json]] = {}
+    several: dict[tuple[str, ...], list[Json]] = {}
     for test in tests:
         if len(test["nodes"]) == 1:
             alone.setdefault(test["nodes"][0], []).append(test)
-    several = [test for test in tests if len(test["nodes"]) > 1]
+        else:
+            several.setdefault(tuple(test["nodes"]), []).append(test)
     planned: list[RoundJob] = []
     # Nodes that test themselves share no job, though one step of many costs a fifth less: where one node hangs Slurm
     # ends the step for all, and keeps them for up to a minute after. A node that no task reached is requested by name.
@@ -162,8 +164,10 @@ def jobs(run: str, batch: Json, tests: t.Sequence[Json], attempt: int, sizes: t.
     for part in _parts(list(alone), lambda name: 1, 1 if single else sizes["array"]):
         mine = [test for name in part for test in alone[name]]
         planned.append(RoundJob(f"{prefix}.{len(planned)}", mine, "node" if len(part) == 1 else "array"))
-    for wide in _parts(several, lambda test: len(test["nodes"]), sizes["allocation"]):
-        planned.append(RoundJob(f"{prefix}.{len(planned)}", wide, "round"))
+    # Two jobs with the same nodes would wait for each other.
+    for wide in _parts(list(several.values()), lambda same: len(same[0]["nodes"]), sizes["allocation"]):
+        mine = [test for same in wide for test in same]
+        planned.append(RoundJob(f"{prefix}.{len(planned)}", mine, "round"))
     return planned
 
 
@@ -220,7 +224,6 @@ def job_content(job: RoundJob, batch: Json, request: Json, folder: str) -> Json:
     """Return what stands in the job's file, which the agent on the nodes reads."""
     how = request["how"]
     wide = job.kind == "round"
-    most = max(1, min(int(batch.get("concurrent") or len(job.tests)), len(job.tests)))
     single = batch["stage"] != "reach"
     return {
         "schema": 1,
@@ -229,9 +232,15 @@ def job_content(job: RoundJob, batch: Json, request: Json, folder: str) -> Json:
         "agent": how["agent_path"],
         "batch": batch["id"],
         "tests": list(job.tests),
-        "concurrent": most if wide else 1,
+        "concurrent": _at_once(job, batch) if wide else 1,
         "how": {**how, "agent": how["agent"] if single and not wide else {}},
     }
+
+
+def _at_once(job: RoundJob, batch: Json) -> int:
+    """Return how many tests of a job run at the same time: of the same nodes one."""
+    apart = len({tuple(test["nodes"]) for test in job.tests})
+    return max(1, min(int(batch.get("concurrent") or apart), apart))
 
 
 def job_seconds(job: RoundJob, batch: Json, how: Json) -> float:
@@ -240,9 +249,8 @@ def job_seconds(job: RoundJob, batch: Json, how: Json) -> float:
         return float(how["hold"]) + 60
     if job.kind != "round":
         return float(how["suite_timeout"]) + float(how["hold"]) + 60
-    most = max(1, min(int(batch.get("concurrent") or len(job.tests)), len(job.tests)))
     rails = 2 + (int(how["gpus"]) if any(test.get("rails") for test in job.tests) else 0)
-    return math.ceil(len(job.tests) / most) * rails * (float(how["timeout"]) + 30)
+    return math.ceil(len(job.tests) / _at_once(job, batch)) * rails * (float(how["timeout"]) + 30)
 
 
 # The fleet that is certified, as Slurm describes it. Pure.

@@ -171,6 +171,20 @@ def test_jobs_take_so_many_nodes_and_no_more() -> None:
     assert not {job.name for job in again} & {job.name for job in found}
 
 
+def test_tests_of_the_same_nodes_are_one_job_which_has_time_for_each_of_them() -> None:
+    """Another job would wait for these nodes."""
+    groups = [("a", "b", "c"), ("d", "e", "f"), ("g", "h")]
+    tests = [{**pair(*group), "id": f"{c}{group[0]}", "collective": c} for c in ("x", "y") for group in groups]
+    batch = {"id": "05-ladder", "stage": "ladder", "concurrent": 3}
+    found = slurm.jobs("r", batch, tests, 1, {**SIZES, "allocation": 6})
+    assert [[test["id"] for test in job.tests] for job in found] == [["xa", "ya", "xd", "yd"], ["xg", "yg"]]
+    how = {**read_request(parameters(gpus=8, timeout=70)).settings(1000), "agent_path": "/a"}
+    request = {"run": "r", "how": how}
+    assert [slurm.job_content(job, batch, request, "/d")["concurrent"] for job in found] == [2, 1]
+    # Twice what one takes at most, which measures twice.
+    assert [slurm.job_seconds(job, batch, how) for job in found] == [400.0, 400.0]
+
+
 def test_options_of_an_array_and_of_a_round() -> None:
     how = read_request(parameters(nodes_at_once=3, gpus=8, sbatch_options={"account": "ops"})).settings(1000)
     array, dummy, wide = slurm.jobs("r", {"id": "b"}, [*single(*"abcde"), pair("f", "g")], 1, SIZES)
