@@ -358,7 +358,7 @@ class CampaignPlan:
             groups = [group for group in met if not mute & set(group)]
             if groups:
                 early = range(self._early if number < len(nodes) - 1 else 0)
-                pairs = self._meeting("pair", groups, number < railed)
+                pairs = self._meeting("pair", groups, rails=number < railed)
                 yield (pairs, *(self._meeting("confirm", groups) for dummy in early))
 
     def _early_confirmations(self, nodes: int) -> int:

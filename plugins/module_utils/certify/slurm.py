@@ -150,23 +150,21 @@ class RoundJob(t.NamedTuple):
 def jobs(run: str, batch: Json, tests: t.Sequence[Json], attempt: int, sizes: t.Mapping[str, int]) -> list[RoundJob]:
     """Return the jobs for the tests of a batch that still have no result; one attempt's names are not another's."""
     prefix = _SAFE.sub("-", f"{_PREFIX}-{run}-{batch['id']}-{attempt}")
-    alone: dict[str, list[Json]] = {}
-    several: dict[tuple[str, ...], list[Json]] = {}
+    # Two jobs with the same nodes would wait for each other.
+    same: dict[tuple[str, ...], list[Json]] = {}
     for test in tests:
-        if len(test["nodes"]) == 1:
-            alone.setdefault(test["nodes"][0], []).append(test)
-        else:
-            several.setdefault(tuple(test["nodes"]), []).append(test)
+        same.setdefault(tuple(test["nodes"]), []).append(test)
+    alone = [few for nodes, few in same.items() if len(nodes) == 1]
+    several = [few for nodes, few in same.items() if len(nodes) > 1]
     planned: list[RoundJob] = []
     # Nodes that test themselves share no job, though one step of many costs a fifth less: where one node hangs Slurm
     # ends the step for all, and keeps them for up to a minute after. A node that no task reached is requested by name.
     single = attempt > 1 and len(alone) <= sizes["stragglers"]
-    for part in _parts(list(alone), lambda name: 1, 1 if single else sizes["array"]):
-        mine = [test for name in part for test in alone[name]]
+    for part in _parts(alone, lambda few: 1, 1 if single else sizes["array"]):
+        mine = [test for few in part for test in few]
         planned.append(RoundJob(f"{prefix}.{len(planned)}", mine, "node" if len(part) == 1 else "array"))
-    # Two jobs with the same nodes would wait for each other.
-    for wide in _parts(list(several.values()), lambda same: len(same[0]["nodes"]), sizes["allocation"]):
-        mine = [test for same in wide for test in same]
+    for part in _parts(several, lambda few: len(few[0]["nodes"]), sizes["allocation"]):
+        mine = [test for few in part for test in few]
         planned.append(RoundJob(f"{prefix}.{len(planned)}", mine, "round"))
     return planned
 

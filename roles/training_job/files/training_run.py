@@ -74,7 +74,7 @@ def part() -> None:
     threads abort with "terminate called": 4 of 10 short runs on a busy machine, none of 28 with this.
     """
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # what is imported since, such as torch._dynamo by an optimizer
     distributed.barrier()
     distributed.destroy_process_group()
 

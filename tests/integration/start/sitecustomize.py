@@ -4,8 +4,9 @@
 """Keep what Python compiles of the modules that Ansible sends, while these tests run.
 
 Ansible sends a module as a zip of source files, which Python compiles anew for each task: half of what a task costs,
-and tests run thousands of tasks with the same files. Python reads this file as it starts, where conftest.py put its
-directory on PYTHONPATH. The key is the source itself, so what runs is always what was sent.
+and tests run thousands of tasks with the same files. Python reads this file as it starts, where conftest.py, or
+suite.py for scenarios, put its directory on PYTHONPATH. The key is the source itself, so what runs is always what was
+sent.
 """
 
 from __future__ import annotations
