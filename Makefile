@@ -76,10 +76,14 @@ lab-shell: ## a shell on the lab's login node, as an ordinary user
 
 venv: $(VENV)/.done $(TREE)/.done ## Python environment and collection links under .build/
 
+# What an environment's programs do not spend on garbage.
+lean = cp tests/tools/lean.pth $(1)/lib/python3*/site-packages
+
 # uv compiles nothing, and container images often forbid Python to keep what it compiled: here what is run is compiled, of Azure's
 # SDKs the two thousand of their 47,000 files that every module of azure.azcollection reads, which takes it ten seconds otherwise.
 $(VENV)/.done: requirements/uv.txt requirements/dev.txt
 	$(PYTHON) -m venv $(VENV)
+	$(call lean,$(VENV))
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	$(BIN)/uv pip install --quiet --require-hashes --python $(BIN)/python -r requirements/dev.txt
 	$(BIN)/python -m compileall -q -j 0 -x '/ansible_(collections|test)/' $(VENV)/lib
@@ -89,6 +93,7 @@ azure-venv: $(AZURE)/.done ## the same with Azure's SDKs, under .build/azure, fo
 
 $(AZURE)/.done: requirements/azure.txt | venv
 	$(PYTHON) -m venv --without-pip $(AZURE)
+	$(call lean,$(AZURE))
 	$(BIN)/uv pip sync --quiet --require-hashes --python $(AZURE)/bin/python requirements/azure.txt
 	env -u PYTHONDONTWRITEBYTECODE $(AZURE)/bin/python -c 'from $(AZURE_MODULES) import azure_rm_resourcegroup, azure_rm_virtualmachine'
 	@touch $@
@@ -97,6 +102,7 @@ azure-newest-venv: $(AZURE)-newest/.done ## the newest azure-mgmt-compute, for t
 
 $(AZURE)-newest/.done: requirements/azure-newest.txt | venv
 	$(PYTHON) -m venv --without-pip $(AZURE)-newest
+	$(call lean,$(AZURE)-newest)
 	$(BIN)/uv pip sync --quiet --require-hashes --python $(AZURE)-newest/bin/python requirements/azure-newest.txt
 	env -u PYTHONDONTWRITEBYTECODE $(AZURE)-newest/bin/python -c 'import azure.identity, azure.mgmt.compute.models'
 	@touch $@
@@ -188,6 +194,7 @@ docs-site: venv $(BUILD)/docs/.done ## the pages and a reference as a site that 
 
 $(BUILD)/docs/.done: requirements/docs.txt | venv
 	$(PYTHON) -m venv --without-pip $(BUILD)/docs
+	$(call lean,$(BUILD)/docs)
 	$(BIN)/uv pip sync --quiet --require-hashes --python $(BUILD)/docs/bin/python requirements/docs.txt
 	@touch $@
 
@@ -195,6 +202,7 @@ galaxy-venv: $(GALAXY)/.done ## ansible-builder and galaxy-importer, under .buil
 
 $(GALAXY)/.done: requirements/galaxy.txt | venv
 	$(PYTHON) -m venv --without-pip $(GALAXY)
+	$(call lean,$(GALAXY))
 	$(BIN)/uv pip sync --quiet --require-hashes --python $(GALAXY)/bin/python requirements/galaxy.txt
 	@# Galaxy's is compiled, and the importer starts Ansible a hundred times.
 	$(GALAXY)/bin/python -m compileall -q -j 0 $(GALAXY)/lib

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import gc
 import typing as t
 
 from sphinx.application import Sphinx
@@ -30,8 +29,6 @@ highlight_language = "text"
 def setup(app: Sphinx) -> None:
     """Have each page's sidebar name what is beside and below it, not all 300 pages: that was a third of the work."""
     app.connect("html-page-context", _collapse, priority=100)  # the theme asks at 500
-    # Python would look through all pages for garbage before it ends.
-    app.connect("build-finished", lambda *dummy: gc.freeze())
 
 
 def _collapse(
