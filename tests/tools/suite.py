@@ -53,6 +53,8 @@ WINDOW = 30  # seconds over which the machine is looked at before one part more 
 IDLE = 0.25  # cores that were idle in that time
 SIDE_BY_SIDE = 1.5  # parts for each core: by itself a part keeps about two thirds of one busy
 MORE = 3  # parts beyond the number of cores, at most
+# What anonymous memory is taken in. For a single run, and set back after it.
+PAGES = Path("/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled")
 MEMORY = 4 << 20  # KiB that have to be free for one part more
 
 
@@ -549,6 +551,25 @@ def in_memory() -> t.Iterator[None]:
         Path(place).rmdir()
 
 
+@contextlib.contextmanager
+def larger_pages() -> t.Iterator[None]:
+    """Have the kernel give 64 KiB to who first writes to 4, where root may ask for that: Linux since 6.8.
+
+    A Python that imports Ansible touches 8000 pages; it and its end cost a twentieth less so.
+    """
+    try:
+        setting = PAGES.read_text()
+        PAGES.write_text("always")
+    except OSError:  # an older kernel, or not for us to set
+        yield
+        return
+    try:
+        yield
+    finally:
+        # always inherit madvise [never]
+        PAGES.write_text(setting.partition("[")[2].partition("]")[0])
+
+
 def interrupted(number: int, dummy: object) -> t.NoReturn:
     raise SystemExit(128 + number)
 
@@ -563,7 +584,7 @@ def main(words: list[str]) -> int:
     began = time.monotonic()
     before = take_up([part.name for part in parts])
     put_by: list[Result] = []
-    with in_memory():
+    with in_memory(), larger_pages():
         if os.environ.get("HPCAI_TEST_LATER"):
             results = run(parts, JOBS)
             put_by = by_chance(results, AGAIN)

@@ -33,6 +33,7 @@ QUIET = "....\n8906 passed, 3 skipped, 1 warning in 240.01s (0:04:00)\n"
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(suite, "LOGS", tmp_path / "logs")
     monkeypatch.setattr(suite, "ROOT", tmp_path)
+    monkeypatch.setattr(suite, "PAGES", tmp_path / "no such setting")
     return tmp_path
 
 
@@ -228,6 +229,17 @@ def test_a_second_run_that_was_put_off_belongs_to_the_next_call(
     monkeypatch.setenv("HPCAI_TEST_LATER", "1")
     monkeypatch.setattr(suite, "AGAIN", 0)
     assert suite.main(["bad"]) == 1 and not (directory / "logs/later.json").exists()
+
+
+def test_memory_comes_in_larger_pieces_for_the_time_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "PAGES", tmp_path / "enabled")
+    with suite.larger_pages():
+        assert not suite.PAGES.exists(), "a kernel that has no such setting"
+    suite.PAGES.write_text("always inherit [madvise] never\n")
+    with pytest.raises(KeyError), suite.larger_pages():
+        assert suite.PAGES.read_text() == "always"
+        raise KeyError
+    assert suite.PAGES.read_text() == "madvise"
 
 
 @pytest.mark.parametrize("may", [True, False])
