@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import typing as t
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,10 @@ def needs_facts(role: str) -> bool:
     return "host_facts" in own or any(needs_facts(name) for name in own)
 
 
-WITHOUT_FACTS = [role for role in ROLES if needs_facts(role)]
+# Those that stand on facts, and what they have to be given to come so far that they need one.
+SLURM = {"slurm_cluster_name": "lab", "slurm_controller_hosts": ["ctl"], "slurm_node_hosts": []}
+WITHOUT_FACTS: dict[str, dict[str, t.Any]] = {role: {} for role in ROLES if needs_facts(role)}
+WITHOUT_FACTS.update(dict.fromkeys(("slurm_controller", "slurm_database", "slurm_login"), SLURM))
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +122,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
         (place / name).parent.mkdir()
         (place / name).write_text(text)
     hosts = {role: {"role": role, "facts": True} for role in ROLES}
-    hosts.update({f"{role}-bare": {"role": role, "facts": False} for role in WITHOUT_FACTS})
+    hosts.update({f"{role}-bare": {"role": role, "facts": False, **given} for role, given in WITHOUT_FACTS.items()})
     inventory = {"all": {"hosts": {**hosts, "localhost": {}}, "vars": {"ansible_connection": "refused"}}}
     (place / "hosts.json").write_text(json.dumps(inventory))
     (place / "play.json").write_text(json.dumps(PLAY))

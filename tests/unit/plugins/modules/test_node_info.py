@@ -74,7 +74,6 @@ def test_files_change_with_content_mode_and_kind(tmp_path: Path) -> None:
     "role, file, task, name",
     [
         ("munge", "install", "install | Install munge", "munge_packages"),
-        ("slurm", "packages", "packages | Install the packages that the repository offers", "__slurm_packages_by_apt"),
         (
             "shared_storage",
             "install",
@@ -87,6 +86,14 @@ def test_a_role_installs_what_it_was_not_told_of(role: str, file: str, task: str
     tasks = yaml.safe_load((ROOT / f"roles/{role}/tasks/{file}.yml").read_text())
     condition = next(one for one in tasks if one["name"] == task)["when"]
     assert condition == f"{name} | difference((hpcai_node | default({{}}))['packages'] | default([])) | length > 0"
+
+
+def test_role_slurm_installs_what_it_was_not_told_of_and_takes_one_step_where_nothing_is_missing() -> None:
+    (step,) = yaml.safe_load((ROOT / "roles/slurm/tasks/packages.yml").read_text())
+    wanted = yaml.safe_load((ROOT / "roles/slurm/vars/main.yml").read_text())
+    assert "__slurm_packages_missing | length > 0" in step["when"]
+    told = "(hpcai_node | default({}))['packages'] | default([])"
+    assert wanted["__slurm_packages_missing"] == f"{{{{ __slurm_packages_by_apt | difference({told}) }}}}"
 
 
 def test_configure_asks_for_all_that_roles_install_by_default() -> None:
