@@ -113,8 +113,6 @@ def preload() -> None:
         _know_imports(importlib.import_module("ansible.executor.module_common"))
     with contextlib.suppress(Exception):
         _copy_names_alone()
-    # What is there now stays to the end, and what comes is seldom garbage. To look through it is work for each worker,
-    # and makes pages its own.
+    # What is there now stays to the end. To look through it is work for each worker, and makes pages its own.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 10, 10)
