@@ -52,7 +52,7 @@ SHORT = 600  # characters of a line in the summary
 WINDOW = 30  # seconds over which the machine is looked at before one part more begins
 IDLE = 0.25  # cores that were idle in that time
 SIDE_BY_SIDE = 1.5  # parts for each core: by itself a part keeps about two thirds of one busy
-MORE = 3  # parts beyond the number of cores, at most
+MORE = 4  # parts beyond the number of cores, at most
 MEMORY = 4 << 20  # KiB that have to be free for one part more
 # Whether memory is given in such pieces; set while parts run, and back after them.
 PAGES = Path("/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled")
