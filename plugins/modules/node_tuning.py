@@ -16,7 +16,8 @@ description:
   - The values that the kernel had before are kept in O(record). A value that somebody changed since is not restored.
   - A file of somebody else under the name of one of these drop-ins stays as it is, and so does a sysctl that another
     file sets differently which is read later. Both are RV(findings).
-  - In a container only limits are set, since the kernel and what systemd sets at boot belong to the host.
+  - In a container only limits and O(keep_ipc) are set, since the kernel and what systemd sets at boot belong to the
+    host.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
   check_mode:
@@ -95,6 +96,13 @@ options:
       - On Azure's HPC images, which name the adapters themselves, nothing is written, which is a finding.
     type: dict
     default: {}
+  keep_ipc:
+    description:
+      - Whether what a user's jobs share in V(/dev/shm), and System V IPC, stays when that user logs out of the node
+        (C(RemoveIPC=no) of systemd's login manager, whose default removes it). Where another file says something about
+        it, nothing is written; that it removes them is a finding.
+    type: bool
+    default: false
   record:
     description:
       - File that keeps what the node was like before.
@@ -310,6 +318,7 @@ SPEC: dict[str, t.Any] = {
     "retries": {"type": "int", "default": 5},
     "delay": {"type": "float", "default": 5},
     "rdma_names": MAPPING,
+    "keep_ipc": {"type": "bool", "default": False},
     "record": {"type": "path", "default": "/var/lib/hpcai/node_tuning.json"},
     "nccl": {"type": "dict", "options": NCCL},
     "hold": {"type": "dict", "options": HOLD},

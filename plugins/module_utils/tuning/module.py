@@ -21,6 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._systemd import 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning import settings as tuned
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.tuning.settings import (
     KERNEL,
+    LOGIND,
     RDMA,
     SettingError,
     TuningSettings,
@@ -181,6 +182,10 @@ def survey(params: t.Mapping[str, t.Any], record: t.Mapping[str, t.Any]) -> Work
     if inside:
         text.update(dict.fromkeys(KERNEL))
         findings.append(_spared(inside, request, params))
+    other = tuned.ipc_of_others() if request.keep_ipc else None
+    if other:
+        text[LOGIND] = None
+        findings += [] if other[1] else [_removed(other[0])]
     changes, foreign = owned.plan(text)
     if inside:
         none = tuned.TuningPlan([], dict(record.get("values", {})), [])
@@ -190,6 +195,11 @@ def survey(params: t.Mapping[str, t.Any], record: t.Mapping[str, t.Any]) -> Work
     steps = plan(services, request.kernel_modules, record.get("enabled", []))
     new = {**record, "values": kernel.record, "enabled": steps.enabled}
     return Work(changes, kernel, steps, new, findings + foreign + kernel.findings + steps.findings)
+
+
+def _removed(path: str) -> ForeignFile:
+    text = f"{path} has logind remove what a user's jobs share in /dev/shm when that user logs out; it is left so"
+    return ForeignFile("warn", "RemoveIPC", text)
 
 
 def _spared(kind: str, request: TuningSettings, params: t.Mapping[str, t.Any]) -> ForeignFile:
@@ -254,6 +264,8 @@ def _apply(module: FileModule, work: Work, params: t.Mapping[str, t.Any], pendin
         run(["systemctl", "daemon-reload"], 120)
     if any(change.path.startswith("/etc/udev/") for change in work.changes):
         run(["udevadm", "control", "--reload"], 30)
+    if any(change.path == LOGIND for change in work.changes):  # where it does not run, it reads the file when it starts
+        run(["systemctl", "kill", "--signal=HUP", "systemd-logind.service"], 30)
     _write(work, params["record"], pending)
     return apply(work.units, Patience(params["retries"], params["delay"]))
 

@@ -29,10 +29,13 @@ HUGEPAGES = "/etc/tmpfiles.d/hpcai-hugepages.conf"
 READAHEAD = "/etc/udev/rules.d/99-zz-hpcai-nfs-readahead.rules"
 SUNRPC = "/etc/modprobe.d/hpcai-sunrpc.conf"
 MODULES = "/etc/modules-load.d/hpcai.conf"
+# For systemd's login manager, which else removes what a user's jobs share in /dev/shm when that user logs out.
+LOGIND = "/etc/systemd/logind.conf.d/hpcai.conf"
 # The name of rdma-core's own file, which this one replaces: a second one would come too late to know the device.
 RDMA = "/etc/udev/rules.d/60-rdma-persistent-naming.rules"
 # Not in containers: systemd reads these when a container boots, too, and a privileged one would set its host by them.
 KERNEL = (SYSCTL, HUGEPAGES, READAHEAD, SUNRPC, MODULES, RDMA)
+_LOGIN = "[Login]\nRemoveIPC=no\n"
 _SYSTEMD = {"memlock": "LimitMEMLOCK", "stack": "LimitSTACK", "nofile": "LimitNOFILE", "nproc": "LimitNPROC"}
 # limits.conf(5) counts these two in KiB, systemd.exec(5) in bytes unless a suffix says otherwise (K is 1024).
 _UNITS = {"memlock": "K", "stack": "K"}
@@ -55,6 +58,7 @@ class TuningSettings(t.NamedTuple):
     sunrpc_slots: int = 0
     kernel_modules: t.Sequence[str] = ()
     rdma_names: t.Mapping[str, str] = {}
+    keep_ipc: bool = False
 
 
 def files(settings: TuningSettings) -> dict[str, str | None]:
@@ -73,6 +77,7 @@ def files(settings: TuningSettings) -> dict[str, str | None]:
         SUNRPC: _sunrpc(settings.sunrpc_slots),
         MODULES: "".join(f"{name}\n" for name in settings.kernel_modules),
         RDMA: _rdma(settings.rdma_names),
+        LOGIND: _LOGIN if settings.keep_ipc else "",
     }
     return {path: f"{_HEAD}{text}" if text else None for path, text in texts.items()}
 
@@ -248,6 +253,8 @@ def restore(name: str, earlier: t.Mapping[str, t.Any], current: t.Mapping[str, s
 _SYSCTL_FOLDERS = ("etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d", "lib/sysctl.d")
 # Of Docker and Podman; a container without systemd may have no other sign.
 _CONTAINER_FILES = (".dockerenv", "run/.containerenv")
+_LOGIND_FOLDERS = tuple(f"{folder}/systemd" for folder in ("etc", "run", "usr/local/lib", "usr/lib", "lib"))
+_NO = ("no", "false", "n", "f", "off", "0")
 _UNIT_FOLDERS = ("etc/systemd/system", "run/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")
 
 
@@ -304,6 +311,18 @@ def later_sysctl(root: str = "/") -> dict[str, str]:
     files = [*after, Path(root, "etc/sysctl.conf")]
     texts = {f"/{path.relative_to(root)}": _text(path) for path in files}
     return {path: text for path, text in texts.items() if text is not None}
+
+
+def ipc_of_others(root: str = "/") -> tuple[str, bool] | None:
+    """Return a file of somebody else that says whether logind removes what users share, and whether it is kept."""
+    folders = [Path(root, folder) for folder in _LOGIND_FOLDERS]
+    drop_ins = [path for folder in folders for path in sorted(folder.glob("logind.conf.d/*.conf"))]
+    for path in [*drop_ins, *(folder / "logind.conf" for folder in folders)]:
+        said = re.findall(r"(?m)^[ \t]*RemoveIPC[ \t]*=[ \t]*(\S*)", _text(path) or "")
+        name = f"/{path.relative_to(root)}"
+        if said and name != LOGIND:
+            return name, said[-1].lower() in _NO
+    return None
 
 
 def misnamed(names: t.Mapping[str, str], root: str = "/") -> list[ForeignFile]:

@@ -28,6 +28,7 @@ OTHERWISE = {
     "munge_key_file",
     "node_bundle_timeout",
     "node_image_packages",
+    "node_tuning_keep_ipc",
     "node_tuning_limits",
     "node_tuning_nfs_readahead_kb",
     "node_tuning_sunrpc_slots",

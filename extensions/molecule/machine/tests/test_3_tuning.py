@@ -9,6 +9,18 @@ import typing as t
 
 from conftest import TUNED, Lab, Node, settled
 
+# A user who lingers is logged in without PAM's part of logind, which the image has not.
+LOGOUT = (
+    "runuser -u trainer -- touch /dev/shm/segment; loginctl enable-linger trainer; loginctl disable-linger trainer;"
+    " while loginctl list-users --no-legend | grep -qw trainer; do sleep 0.2; done"
+)
+
+
+def kept_after_a_logout(node: Node) -> bool:
+    """Whether what a user has in /dev/shm is there when that user has logged out."""
+    node.root(LOGOUT)
+    return node.run("rm /dev/shm/segment")[0] == 0
+
 
 def test_parts_can_be_left_out_somebody_s_sysctl_wins_and_what_is_missing_fails_after_all_else(lab: Lab, node: Node):
     node.root("echo vm.zone_reclaim_mode=0 >> /etc/sysctl.conf")
@@ -38,6 +50,10 @@ def test_a_container_leaves_its_host_alone(lab: Lab, node: Node):
     assert lab.tuning()[0] == 0
 
 
+def test_what_a_job_shares_stays_when_its_user_logs_out(node: Node):
+    assert kept_after_a_logout(node)
+
+
 def test_absent_is_the_way_back(lab: Lab, node: Node, before: tuple[t.Any, ...]):
     promised = lab.tuning("--check", "--diff", node_tuning_state="absent")
     done = lab.tuning("--diff", node_tuning_state="absent")
@@ -46,3 +62,4 @@ def test_absent_is_the_way_back(lab: Lab, node: Node, before: tuple[t.Any, ...])
     assert set(now[0]) ^ set(before[0]) == set()
     assert now[1:] == before[1:]
     assert lab.tuning(node_tuning_state="absent")[2]["changed"] == 0
+    assert not kept_after_a_logout(node), "logind does again as it did before"

@@ -24,6 +24,7 @@ ALL = TuningSettings(
     sunrpc_slots=128,
     kernel_modules=["nvidia-peermem"],
     rdma_names={"0102": "mlx5_ib1", "0101": "mlx5_ib0"},
+    keep_ipc=True,
 )
 ZONE = "/proc/sys/vm/zone_reclaim_mode"
 
@@ -287,6 +288,7 @@ PARAMS: dict[str, t.Any] = {
     "kernel_modules": ["nvidia-peermem"],
     "services": ["nvidia-fabricmanager"],
     "rdma_names": {"0101": "mlx5_ib0"},
+    "keep_ipc": True,
 }
 
 
@@ -303,13 +305,49 @@ def test_a_container_gets_nothing_that_would_set_its_host(monkeypatch: pytest.Mo
     planned: dict[str, str | None] = {}
     monkeypatch.setattr(module.tuned, "container", lambda: "podman")
     monkeypatch.setattr(module.tuned, "unit_exists", lambda name: False)
+    monkeypatch.setattr(module.tuned, "ipc_of_others", lambda: None)
     monkeypatch.setattr(module.owned, "plan", lambda wanted: (planned.update(wanted), ([], []))[1])
     work = module.survey(PARAMS, {"enabled": ["x"], "values": {"y": {}}})
-    assert {path for path, text in planned.items() if text} == {settings.LIMITS, settings.SLURMD}
-    assert set(settings.KERNEL) == set(settings.files(ALL)) - {settings.LIMITS, settings.SLURMD}
+    own = {settings.LIMITS, settings.SLURMD, settings.LOGIND}
+    assert {path for path, text in planned.items() if text} == own
+    assert set(settings.KERNEL) == set(settings.files(ALL)) - own
     assert (work.values.writes, work.units.lines()) == ([], [])
     assert work.record == {"enabled": ["x"], "values": {"y": {}}}, "what is noted belongs to another boot of this disk"
     assert "nvidia-fabricmanager" in work.findings[-1].text
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ({}, None),
+        ({"etc/systemd/logind.conf": "[Login]\n#RemoveIPC=yes\n"}, None),
+        ({settings.LOGIND[1:]: "[Login]\nRemoveIPC=no\n"}, None),
+        ({"etc/systemd/logind.conf": "[Login]\nRemoveIPC=yes\n"}, ("/etc/systemd/logind.conf", False)),
+        ({"etc/systemd/logind.conf": "[Login]\n RemoveIPC = 0\n"}, ("/etc/systemd/logind.conf", True)),
+        (
+            {
+                "usr/lib/systemd/logind.conf": "RemoveIPC=no\n",
+                "usr/lib/systemd/logind.conf.d/a.conf": "RemoveIPC=Yes\n",
+            },
+            ("/usr/lib/systemd/logind.conf.d/a.conf", False),
+        ),
+    ],
+)
+def test_what_others_say_about_shared_memory_is_known(
+    tmp_path: Path, texts: dict[str, str], said: tuple[str, bool] | None
+) -> None:
+    assert settings.ipc_of_others(machine(tmp_path, texts)) == said
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_others_say_about_shared_memory_stays(monkeypatch: pytest.MonkeyPatch, kept: bool) -> None:
+    planned: dict[str, str | None] = {}
+    monkeypatch.setattr(module.tuned, "container", lambda: "podman")
+    monkeypatch.setattr(module.tuned, "ipc_of_others", lambda: ("/etc/systemd/logind.conf", kept))
+    monkeypatch.setattr(module.owned, "plan", lambda wanted: (planned.update(wanted), ([], []))[1])
+    work = module.survey({**PARAMS, "rdma_names": {}}, {})
+    assert planned[settings.LOGIND] is None
+    assert [one.level for one in work.findings if one.about == "RemoveIPC"] == ([] if kept else ["warn"])
 
 
 class Systemd:
