@@ -92,7 +92,7 @@ SPEC = {
 }
 
 
-POLL = 0.5  # seconds
+FIRST, POLL = 0.1, 0.5  # seconds between two looks: the first, and the most; slurmctld has other things to do
 PROGRAM = 'echo "${PMIX_RANK-none} $(hostname)"'
 
 
@@ -107,7 +107,7 @@ def settled(module: AnsibleModule) -> SlurmService:
     def run(argv: list[str]) -> tuple[int, str, str]:
         return module.run_command([module.get_bin_path(argv[0], required=True), *argv[1:]])
 
-    reader, end = SlurmReader(run), time.monotonic() + module.params["timeout"]
+    reader, end, pause = SlurmReader(run), time.monotonic() + module.params["timeout"], FIRST
     while True:
         try:
             seen, unread = service(reader.nodes(), reader.partitions()), ""
@@ -117,7 +117,8 @@ def settled(module: AnsibleModule) -> SlurmService:
             return seen
         if time.monotonic() > end:
             break
-        time.sleep(POLL)
+        time.sleep(pause)
+        pause = min(1.5 * pause, POLL)
     if seen is None:
         raise ProofError(f"Cannot read the Slurm cluster: {unread}")
     raise ProofError(

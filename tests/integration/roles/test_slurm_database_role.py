@@ -17,7 +17,14 @@ from stand_in import stand_in
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def run(place: Path, *options: str, wait: bool = False, refused: str = "nothing is", fails: bool = False) -> Ended:
+def run(
+    place: Path,
+    *options: str,
+    wait: bool = False,
+    restarted: bool = True,
+    refused: str = "nothing is",
+    fails: bool = False,
+) -> Ended:
     """Play the role's registration and the play that waits for it, with a sacctmgr whose database is empty."""
     register = yaml.safe_load((ROOT / "roles/slurm_database/tasks/main.yml").read_text())[-1]
     plays = yaml.safe_load((ROOT / "playbooks/configure_steps/slurm.yml").read_text())
@@ -30,6 +37,7 @@ def run(place: Path, *options: str, wait: bool = False, refused: str = "nothing 
         "slurm_database_accounts": [{"name": "research"}],
         "slurm_database_users": [],
         "slurm_database_wait": wait,
+        "__slurm_database_daemon": {"changed": restarted},
         "ansible_async_dir": str(place / "jobs"),
     }
     return play_here(place, [register, *waits], given, *options, fails=fails, PATH=f"{place}:{os.environ['PATH']}")
@@ -52,6 +60,12 @@ def test_what_was_registered_is_one_change_and_nothing_is_left_of_the_wait(tmp_p
     assert recap(done.stdout) == f"ok={1 if wait else 3} changed=1"
     jobs = tmp_path / "jobs"
     assert jobs.exists() is not wait and not list(jobs.glob("*"))
+
+
+def test_a_slurmdbd_that_ran_as_it_should_is_waited_for(tmp_path: Path) -> None:
+    done = run(tmp_path, restarted=False)
+    assert added(tmp_path) == ["cluster lab", "qos long", "account research cluster=lab"]
+    assert recap(done.stdout) == "ok=1 changed=1" and not (tmp_path / "jobs").exists()
 
 
 def test_a_registration_that_fails_meanwhile_ends_the_run_with_its_reason(tmp_path: Path) -> None:
