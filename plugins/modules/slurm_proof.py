@@ -92,7 +92,8 @@ SPEC = {
 }
 
 
-FIRST, POLL = 0.1, 0.5  # seconds between two looks: the first, and the most; slurmctld has other things to do
+POLL = 0.5  # seconds between two looks at most; slurmctld has other things to do
+SOON = 0.1  # seconds before the second one
 PROGRAM = 'echo "${PMIX_RANK-none} $(hostname)"'
 
 
@@ -107,7 +108,7 @@ def settled(module: AnsibleModule) -> SlurmService:
     def run(argv: list[str]) -> tuple[int, str, str]:
         return module.run_command([module.get_bin_path(argv[0], required=True), *argv[1:]])
 
-    reader, end, pause = SlurmReader(run), time.monotonic() + module.params["timeout"], FIRST
+    reader, end, pause = SlurmReader(run), time.monotonic() + module.params["timeout"], SOON
     while True:
         try:
             seen, unread = service(reader.nodes(), reader.partitions()), ""

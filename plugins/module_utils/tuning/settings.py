@@ -316,8 +316,14 @@ def later_sysctl(root: str = "/") -> dict[str, str]:
 def ipc_of_others(root: str = "/") -> tuple[str, bool] | None:
     """Return a file of somebody else that says whether logind removes what users share, and whether it is kept."""
     folders = [Path(root, folder) for folder in _LOGIND_FOLDERS]
-    drop_ins = [path for folder in folders for path in sorted(folder.glob("logind.conf.d/*.conf"))]
-    for path in [*drop_ins, *(folder / "logind.conf" for folder in folders)]:
+    path_by_name: dict[str, Path] = {}
+    for folder in folders:
+        for path in folder.glob("logind.conf.d/*.conf"):
+            path_by_name.setdefault(path.name, path)
+    # The last name wins, of files with one name the first folder's; of logind.conf itself there is one.
+    drop_ins = [path_by_name[name] for name in sorted(path_by_name, reverse=True)]
+    own = [folder / "logind.conf" for folder in folders if (folder / "logind.conf").is_file()][:1]
+    for path in [*drop_ins, *own]:
         said = re.findall(r"(?m)^[ \t]*RemoveIPC[ \t]*=[ \t]*(\S*)", _text(path) or "")
         name = f"/{path.relative_to(root)}"
         if said and name != LOGIND:

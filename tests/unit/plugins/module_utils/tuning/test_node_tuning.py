@@ -331,6 +331,15 @@ def test_a_container_gets_nothing_that_would_set_its_host(monkeypatch: pytest.Mo
             },
             ("/usr/lib/systemd/logind.conf.d/a.conf", False),
         ),
+        (
+            {"etc/systemd/logind.conf.d/a.conf": "", "usr/lib/systemd/logind.conf.d/a.conf": "RemoveIPC=yes\n"},
+            None,
+        ),
+        (
+            {"etc/systemd/logind.conf.d/a.conf": "RemoveIPC=yes", "run/systemd/logind.conf.d/b.conf": "RemoveIPC=no"},
+            ("/run/systemd/logind.conf.d/b.conf", True),
+        ),
+        ({"etc/systemd/logind.conf": "", "usr/lib/systemd/logind.conf": "RemoveIPC=yes\n"}, None),
     ],
 )
 def test_what_others_say_about_shared_memory_is_known(
