@@ -104,7 +104,14 @@ def scenario(name: str, seconds: int, what: str, *options: str, after: t.Sequenc
 JOBS = int(os.environ.get("JOBS") or os.cpu_count() or 1)
 CLOUD = ("tests/integration/test_azure_infra.py", "tests/integration/test_azure_shared_groups.py")
 ROLES = ("tests/integration/roles", "tests/integration/playbooks")
-MODULES = ("tests/integration", *(f"--ignore={place}" for place in (*CLOUD, *ROLES)))
+# As long as what is left: one process would take as long as all else of make test does beside it.
+CLOUDS = tuple(
+    str(path.relative_to(ROOT))
+    for kind in ("azure", "cyclecloud", "google", "image_clouds", "results_blob")
+    for path in sorted((ROOT / "tests/integration").glob(f"test_{kind}*.py"))
+    if str(path.relative_to(ROOT)) not in CLOUD
+)
+MODULES = ("tests/integration", *(f"--ignore={place}" for place in (*CLOUD, *CLOUDS, *ROLES)))
 CHECK = [
     make("lint", 80, "ruff, ansible-lint, shellcheck"),
     make("types", 10, "mypy"),
@@ -112,7 +119,8 @@ CHECK = [
 ]
 TEST = [
     *CHECK,
-    pytest("integration", 700, "modules against emulated tools and services", *MODULES),
+    pytest("integration", 350, "modules against emulated tools and services", *MODULES),
+    pytest("clouds", 350, "modules against emulated Azure, CycleCloud and Google", *CLOUDS),
     pytest("roles", 560, "roles and playbooks against emulated tools", *ROLES),
     scenario("default", 300, "the whole way on systemd nodes: converge, second run, check mode, verify"),
 ]
