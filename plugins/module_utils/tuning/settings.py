@@ -301,12 +301,18 @@ def nfs_devices(root: str = "/") -> list[str]:
     return [f"/sys/class/bdi/{device}/read_ahead_kb" for device in sorted(devices)]
 
 
+def _drop_ins(folders: t.Iterable[Path]) -> dict[str, Path]:
+    """Return drop-ins by their names; of files with one name the first folder's."""
+    path_by_name: dict[str, Path] = {}
+    for folder in folders:
+        for path in folder.glob("*.conf"):
+            path_by_name.setdefault(path.name, path)
+    return path_by_name
+
+
 def later_sysctl(root: str = "/") -> dict[str, str]:
     """Return the files that sysctl reads after ours, in their order; of files with one name the first folder's."""
-    path_by_name: dict[str, Path] = {}
-    for folder in _SYSCTL_FOLDERS:
-        for path in Path(root, folder).glob("*.conf"):
-            path_by_name.setdefault(path.name, path)
+    path_by_name = _drop_ins(Path(root, folder) for folder in _SYSCTL_FOLDERS)
     after = [path_by_name[name] for name in sorted(path_by_name) if name > Path(SYSCTL).name]
     files = [*after, Path(root, "etc/sysctl.conf")]
     texts = {f"/{path.relative_to(root)}": _text(path) for path in files}
@@ -316,11 +322,8 @@ def later_sysctl(root: str = "/") -> dict[str, str]:
 def ipc_of_others(root: str = "/") -> tuple[str, bool] | None:
     """Return a file of somebody else that says whether logind removes what users share, and whether it is kept."""
     folders = [Path(root, folder) for folder in _LOGIND_FOLDERS]
-    path_by_name: dict[str, Path] = {}
-    for folder in folders:
-        for path in folder.glob("logind.conf.d/*.conf"):
-            path_by_name.setdefault(path.name, path)
-    # The last name wins, of files with one name the first folder's; of logind.conf itself there is one.
+    path_by_name = _drop_ins(folder / "logind.conf.d" for folder in folders)
+    # The last name wins; of logind.conf itself there is one.
     drop_ins = [path_by_name[name] for name in sorted(path_by_name, reverse=True)]
     own = [folder / "logind.conf" for folder in folders if (folder / "logind.conf").is_file()][:1]
     for path in [*drop_ins, *own]:
