@@ -169,7 +169,7 @@ def test_a_share_that_is_not_mounted_has_no_mailbox(world: Shared) -> None:
 
 
 def test_a_share_that_gives_back_something_else_fails(world: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_access, "_through", lambda path, data: data[:-1] + b"?")
+    monkeypatch.setattr(node_access, "_through", lambda path, data: data[:-1] + bytes([data[-1] ^ 1]))
     found = world.one("shared_directory")
     assert (found["verdict"], found["class"]) == ("fail", "config")
 
