@@ -24,6 +24,8 @@ from datetime import datetime, timezone
 
 from ansible.plugins import loader
 
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _templates
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._cache_dir import directory
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._imports import PLACE, import_statements
 
 JINJA = ("filter_loader", "test_loader")
@@ -113,6 +115,8 @@ def preload() -> None:
         _know_imports(importlib.import_module("ansible.executor.module_common"))
     with contextlib.suppress(Exception):
         _copy_names_alone()
+    with contextlib.suppress(Exception):
+        _templates.keep(directory(None) / "templates")
     # What is there now stays to the end. To look through it is work for each worker, and makes pages its own.
     gc.collect()
     gc.freeze()
