@@ -70,7 +70,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_record impo
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_results import is_rescued
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_summary import summary
 
-GATHER = ("gather_facts", "ansible.builtin.gather_facts", "setup", "ansible.builtin.setup", "ansible.legacy.setup")
+GATHER = (
+    *("gather_facts", "ansible.builtin.gather_facts", "setup", "ansible.builtin.setup", "ansible.legacy.setup"),
+    "hpcai.gpu_cluster.node_info",
+)
 KEEP = ("run_results", "hpcai.gpu_cluster.run_results")
 WRITE_EVERY = 2.0
 

@@ -15,6 +15,7 @@ from jinja2 import TemplateError, Undefined
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.node.image import older
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight import findings
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._preflight.inputs import check_shapes
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 PREFIXES = ("cluster_", *(f"{path.name}_" for path in sorted(ROLES.iterdir())))
@@ -37,7 +38,10 @@ def preflight_findings(inputs: object, hostvars: t.Mapping[str, t.Any] | None = 
     sources = [known[host] if host in known else hostvars[host] for host in order] if hostvars else []
     variables, unresolved = _variables(sources)
     shared = sorted({path for host in hosts.values() for path in host["shared"]})
-    return unresolved + findings({"hosts": hosts, "preflight_shared_paths": shared, **variables, **settings}, _specs())
+    specs = _specs()
+    others = {host: known[host] for host in known if host not in order}
+    found = findings({"hosts": hosts, "preflight_shared_paths": shared, **variables, **settings}, specs)
+    return unresolved + found + _of_other_hosts(others, variables, specs)
 
 
 def old_images(hosts: object, hostvars: t.Mapping[str, t.Any], cluster: t.Mapping[str, t.Any]) -> list[str]:
@@ -80,6 +84,22 @@ def _variables(sources: list[t.Mapping[str, t.Any]]) -> tuple[dict[str, t.Any], 
             except (AnsibleError, TemplateError) as exc:
                 unresolved[str(name)] = f"{name} cannot be resolved: {exc}; accepted: defined variables only"
     return resolved, list(unresolved.values())
+
+
+def _of_other_hosts(
+    others: t.Mapping[str, t.Mapping[str, t.Any]], variables: t.Mapping[str, t.Any], specs: t.Mapping[str, t.Any]
+) -> list[str]:
+    """Return what has the wrong shape among what is set for some hosts alone: configure.yml has no role look again.
+
+    What cannot be resolved may be a fact of a node that is away, which delays nothing.
+    """
+    hosts_of: dict[str, list[str]] = {}
+    for host, source in others.items():
+        resolved = _variables([source])[0]
+        own = {name: value for name, value in resolved.items() if name not in variables or variables[name] != value}
+        for problem in check_shapes(own, specs)[0]:
+            hosts_of.setdefault(problem, []).append(host)
+    return [f"{', '.join(hosts)}: {problem}" for problem, hosts in hosts_of.items()]
 
 
 def _host(variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_info
-short_description: Read which packages, services and files a machine has
+short_description: Read the facts of a machine, and which packages, services and files it has
 version_added: 0.1.0
 author: [hpcai.gpu_cluster authors (@hpcai)]
 description:
   - Reads in one task what the roles of this collection otherwise read in tasks of their own. Nothing is changed.
   - If its result is registered as C(hpcai_node), the roles do not run these tasks. It is not returned as facts, since a
-    cache would carry them into a later run, in which they may be wrong.
+    cache would carry them into a later run, in which they may be wrong. Only O(facts) are, as the machine itself.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
 attributes:
   check_mode:
@@ -26,6 +26,18 @@ attributes:
   idempotent:
     support: full
 options:
+  facts:
+    description:
+      - Facts of Ansible to gather in the same step, as C(gather_subset) of M(ansible.builtin.setup) names them, so that
+        the machine is asked once.
+    type: list
+    elements: str
+    default: []
+  fact_path:
+    description:
+      - Directory of the machine's own facts, which C(local) of O(facts) reads.
+    type: path
+    default: /etc/ansible/facts.d
   packages:
     description:
       - Names of Debian packages to look for.
@@ -70,14 +82,20 @@ EXAMPLES = r"""
   when: "'munge' not in hpcai_node.packages"
   become: true
 
-- name: Read the owner, mode and digest of the munge key, and the release of Slurm
+- name: Gather facts, and read the owner, mode and digest of the munge key and the release of Slurm
   hpcai.gpu_cluster.node_info:
+    facts: ["!all", "!min", distribution, hardware]
     files: [/etc/munge/munge.key]
     slurm: true
   become: true
   register: hpcai_node
 """
 RETURN = r"""
+ansible_facts:
+  description: The facts that O(facts) asks for, as M(ansible.builtin.setup) returns them.
+  type: dict
+  returned: success
+  sample: {ansible_distribution: Debian, ansible_distribution_major_version: "12", ansible_processor_vcpus: 96}
 packages:
   description: Those of O(packages) that are installed. Empty without dpkg.
   type: list
@@ -126,11 +144,14 @@ import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.facts.compat import ansible_facts
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import installed_release
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
 SPEC = {
+    "facts": {"type": "list", "elements": "str", "default": []},
+    "fact_path": {"type": "path", "default": "/etc/ansible/facts.d"},
     "packages": {"type": "list", "elements": "str", "default": []},
     "services": {"type": "list", "elements": "str", "default": []},
     "files": {"type": "list", "elements": "path", "default": []},
@@ -140,6 +161,11 @@ SPEC = {
 
 
 ORDINARY = range(1000, 60000)  # UID_MIN to just below UID_MAX in login.defs of Debian, Ubuntu and RHEL
+
+
+def facts(module: AnsibleModule) -> dict[str, t.Any]:
+    """By the names that setup gives them; one of them, ansible_local, goes by that name in ansible_facts, too."""
+    return {f"ansible_{name}": value for name, value in ansible_facts(module, module.params["facts"]).items()}
 
 
 def installed(module: AnsibleModule, names: list[str]) -> list[str]:
@@ -197,6 +223,7 @@ def perform(module: AnsibleModule) -> dict[str, t.Any]:
     """Return what was asked for, and nothing else."""
     params = module.params
     return {
+        "ansible_facts": facts(module) if params["facts"] else {},
         "packages": installed(module, params["packages"]),
         "services": services(module, params["services"]),
         "slurm": slurm(module),
@@ -208,7 +235,11 @@ def perform(module: AnsibleModule) -> dict[str, t.Any]:
 
 def main() -> None:
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    module.exit_json(changed=False, **perform(module))
+    try:
+        result = perform(module)
+    except TypeError as exc:
+        module.fail_json(msg=f"{module.params['facts']} are no facts to gather: {exc}")
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

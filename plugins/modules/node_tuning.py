@@ -15,7 +15,7 @@ description:
     values. An option that is empty leaves its part of the node alone, or restores it if an earlier run set it.
   - The values that the kernel had before are kept in O(record). A value that somebody changed since is not restored.
   - A file of somebody else under the name of one of these drop-ins stays as it is, and so does a sysctl that another
-    file sets differently which is read later. Both are RV(findings).
+    file sets differently which is read later. Both are RV(findings) and warnings.
   - In a container only limits and O(keep_ipc) are set, since the kernel and what systemd sets at boot belong to the
     host.
 extends_documentation_fragment: [hpcai.gpu_cluster.attributes]
@@ -36,6 +36,12 @@ options:
     type: str
     choices: [present, absent]
     default: present
+  strict:
+    description:
+      - Whether a finding that is an error, such as a service that the node lacks, fails the module after everything
+        else is done. The node is then as with V(false).
+    type: bool
+    default: false
   limits:
     description:
       - Limits by name, soft and hard alike. The names are C(memlock), C(stack), C(nofile) and C(nproc), the values
@@ -185,15 +191,10 @@ EXAMPLES = r"""
     transparent_hugepages: always
     nfs_readahead_kb: 15380
   become: true
-  register: tuning
 
-- name: Stop for findings that are errors
-  ansible.builtin.assert:
-    that: tuning.findings | selectattr('level', 'eq', 'error') | length == 0
-    fail_msg: "{{ tuning.findings | map(attribute='text') | join('; ') }}"
-
-- name: Start the fabric manager and name the InfiniBand adapters of an ND96asr_v4
+- name: Start the fabric manager and name the InfiniBand adapters of an ND96asr_v4, or fail
   hpcai.gpu_cluster.node_tuning:
+    strict: true
     services: "{{ sku.node.services }}"
     kernel_modules: "{{ sku.node.kernel_modules }}"
     rdma_names: "{{ dict(sku.infiniband.pci_domains | zip(sku.infiniband.devices)) }}"
@@ -306,8 +307,10 @@ HOLD: dict[str, t.Any] = {
 }
 WORDS: dict[str, t.Any] = {"type": "list", "elements": "str", "default": []}
 MAPPING: dict[str, t.Any] = {"type": "dict", "default": {}}
+LEVELS = ("warn", "error")  # of findings that somebody should hear of
 SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "strict": {"type": "bool", "default": False},
     "limits": MAPPING,
     "sysctl": MAPPING,
     "transparent_hugepages": {"type": "str", "choices": ["", "always", "madvise", "never"], "default": ""},
@@ -345,6 +348,12 @@ def main() -> None:
         result = perform(module)
     except (TuningError, FileError, NcclConfError, OSError, RecordError, SettingError) as exc:
         module.fail_json(msg=f"Cannot tune this node: {exc}")
+    texts = {level: [found["text"] for found in result["findings"] if found["level"] == level] for level in LEVELS}
+    strict = module.params["strict"]
+    for text in texts["warn"] + ([] if strict else texts["error"]):
+        module.warn(text)
+    if strict and texts["error"]:
+        module.fail_json(msg=". ".join(texts["error"]), **result)
     module.exit_json(**result)
 
 

@@ -15,7 +15,7 @@ _CLUSTER = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?")
 _COUNTS = ("sockets", "cores_per_socket", "threads_per_core", "real_memory")
 _REACHED = "a host that answers, and a user who may become root on it"
-_UNREAD = "its facts could not be read (Gathering Facts says why)"
+_UNREAD = "its facts could not be read (the first step of the run says why)"
 _WAYS_OUT = (
     f"{_REACHED}; or slurm_node for it, with {', '.join(_COUNTS)}; or a cache that kept its facts "
     "(ansible.cfg, section defaults: fact_caching = ansible.builtin.jsonfile, "

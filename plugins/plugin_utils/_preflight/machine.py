@@ -25,8 +25,8 @@ VARIABLES = frozenset(
     "apex build_host containers driver driver_hosts health_check munge_key_file name profile_dir profiles scratch_dir"
     " mpi python shared_dir sku slurm user user_uid users".split()
 )
-EXISTING = "existing"
-_SLURMS = ("ours", "cyclecloud", EXISTING)
+EXISTING, CYCLECLOUD = "existing", "cyclecloud"
+_SLURMS = ("ours", CYCLECLOUD, EXISTING)
 _DRIVERS = (EXISTING, "ours")
 _PREFIX = "cluster_"
 _ALIKE = 0.75

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """configure.yml on bad inventories: refused before any change, every fault in one message.
 
-The hosts do not exist; a cache plugin says what their facts would be.
+The hosts do not exist; a connection plugin says what their facts would be, and refuses all else.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Inventory:
         self.facts: dict[str, dict[str, t.Any]] = {host: {} for host in self.hosts}
 
     def write(self, directory: Path) -> None:
-        # Port 1 of this machine refuses at once, should anything be sent there.
+        known = {"ansible_connection": "known", "ansible_python_interpreter": interpreter()}
         hosts = {
-            host: {"ansible_host": f"127.0.0.{number}", "ansible_port": 1, **variables}
+            host: {"ansible_host": f"127.0.0.{number}", **known, **variables}
             for number, (host, variables) in enumerate(self.hosts.items(), start=2)
         }
         groups = {group: {"hosts": dict.fromkeys(names)} for group, names in self.groups.items()}
@@ -70,14 +70,11 @@ def configure(inventory: Inventory, directory: Path, *arguments: str) -> Ended:
     inventory.write(directory)
     environment = {
         **os.environ,
-        "ANSIBLE_CACHE_PLUGIN": "known",
-        "ANSIBLE_CACHE_PLUGINS": str(Path(__file__).parent / "cache_plugins"),
+        "ANSIBLE_CONNECTION_PLUGINS": str(Path(__file__).parent / "connection_plugins"),
         "HPCAI_REPORT_DIR": str(directory / "report"),
         "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
-        "ANSIBLE_GATHERING": "smart",
         "ANSIBLE_HOST_PATTERN_MISMATCH": "warning",  # the default, which ansible-test changes
         "ANSIBLE_NOCOLOR": "1",
-        "ANSIBLE_SSH_RETRIES": "0",
         "KNOWN_FACTS": str(directory / "facts.json"),
     }
     words = ("-i", directory / "hosts.json", *arguments, ROOT / "playbooks/configure.yml")
@@ -90,7 +87,7 @@ def inventory() -> Inventory:
     return Inventory()
 
 
-UNREACHED = "connect to host"  # hosts do not exist, so whatever is sent to one ends with these words
+UNREACHED = "could not connect to host"  # how all ends that is sent to one after the first question
 
 
 def no_compute(inventory: Inventory) -> list[str]:
@@ -161,7 +158,21 @@ def plain(text: str) -> str:
     return " ".join(text.split()).replace("''", "'")
 
 
-@pytest.mark.parametrize("spoil", [no_compute, no_hosts, no_groups, old_image, everything_else])
+def one_host_alone(inventory: Inventory) -> list[str]:
+    """c1 is looked at for the whole cluster; what c2 has instead would else be found by its roles, half-way."""
+    inventory.hosts["c2"] |= {"node_tuning_strict": "perhaps", "nvme_scratch_fewer": "{{ nowhere }}"}
+    return ["c2: node_tuning_strict is 'perhaps'"]
+
+
+def of_cyclecloud(inventory: Inventory) -> list[str]:
+    inventory.groups["slurm_compute"] += ["ctl"]  # CycleCloud knows what it made
+    inventory.variables |= {"cluster_slurm": "cyclecloud", "node_health_check_max_share": "much"}
+    return ["node_health_check_max_share is 'much'"]
+
+
+@pytest.mark.parametrize(
+    "spoil", [no_compute, no_hosts, no_groups, old_image, one_host_alone, of_cyclecloud, everything_else]
+)
 def test_a_bad_inventory_is_refused(
     spoil: t.Callable[[Inventory], list[str]], inventory: Inventory, tmp_path: Path
 ) -> None:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """inventories/static as it is copied: the preflight takes it, and names what was changed wrongly.
 
-The hosts do not exist; a cache plugin says what their facts would be.
+The hosts do not exist; a connection plugin says what their facts would be, and refuses all else.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_playbook import ansible_playbook
+from ansible_playbook import ansible_playbook, interpreter
 
 ROOT = Path(__file__).resolve().parents[3]
 HOSTS = ("head-01", "gpu-01", "gpu-02")
@@ -32,12 +32,13 @@ TAKEN = "The inventory can become a working cluster"
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """Return a copy, whose machines are addresses of this one that refuse at once."""
+    """Return a copy, whose machines answer the first question of a run and refuse all else."""
     place = tmp_path / "site"
     shutil.copytree(ROOT / "inventories/static", place)
     (place / "host_vars").mkdir()
     for number, host in enumerate(HOSTS, start=2):
-        text = f"{{ansible_host: 127.0.0.{number}, ansible_port: 1}}\n"
+        known = {"ansible_host": f"127.0.0.{number}", "ansible_connection": "known"}
+        text = json.dumps({**known, "ansible_python_interpreter": interpreter()})
         (place / "host_vars" / f"{host}.yml").write_text(text, encoding="utf-8")
     return place
 
@@ -54,13 +55,10 @@ def configure(site: Path) -> str:
     facts.write_text(json.dumps({host: {**FACTS, "hostname": host} for host in HOSTS}), encoding="utf-8")
     environment: dict[str, t.Any] = {
         **os.environ,
-        "ANSIBLE_CACHE_PLUGIN": "known",
-        "ANSIBLE_CACHE_PLUGINS": str(Path(__file__).parent / "cache_plugins"),
+        "ANSIBLE_CONNECTION_PLUGINS": str(Path(__file__).parent / "connection_plugins"),
         "HPCAI_REPORT_DIR": str(site.parent / "report"),
-        "ANSIBLE_GATHERING": "smart",
         "ANSIBLE_HOST_PATTERN_MISMATCH": "warning",
         "ANSIBLE_NOCOLOR": "1",
-        "ANSIBLE_SSH_RETRIES": "0",
         "KNOWN_FACTS": str(facts),
     }
     done = ansible_playbook("-i", site, ROOT / "playbooks/configure.yml", cwd=ROOT, env=environment)

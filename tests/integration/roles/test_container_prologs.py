@@ -61,10 +61,11 @@ def test_every_host_has_a_program_before_slurm_is_told() -> None:
     hooks = next(task for task in tasks if "hooks.yml" in str(task.get("ansible.builtin.import_tasks")))
     assert "when" not in hooks
     plays = yaml.safe_load((ROOT / "playbooks/configure_steps/nodes.yml").read_text())
-    tasks = [task for play in plays if play["hosts"] == "slurm_compute" for task in play.get("tasks", [])]
-    role = next(task for task in tasks if "enroot" in task.get("ansible.builtin.include_role", {}).get("name", ""))
-    assert {"slurm", "slurm_controller"} <= set(role["tags"])
-    assert role["ansible.builtin.include_role"]["apply"]["tags"] == role["tags"]
+    play = next(play for play in plays if play["name"] == "Install enroot on the nodes")
+    role = next(task for task in play["tasks"] if "ansible.builtin.include_role" in task)
+    assert play["hosts"] == "slurm_compute" and {"slurm", "slurm_controller"} <= set(play["tags"])
+    assert role["ansible.builtin.include_role"]["name"] == "hpcai.gpu_cluster.enroot" and "tags" not in role
+    assert role["ansible.builtin.include_role"]["apply"]["tags"] == play["tags"]
 
 
 def test_the_unit_that_epilogs_restart_has_no_limit_of_starts() -> None:

@@ -239,5 +239,7 @@ def test_nodes_are_ready_before_slurm_is_told() -> None:
     ]
     order = [steps.index(f"configure_steps/{name}.yml") for name in ("health", "slurm", "reconcile")]
     assert order == sorted(order)
-    step = yaml.safe_load((ROOT / "playbooks/configure_steps/health.yml").read_text())[0]
-    assert {"slurm", "slurm_controller", "slurm_compute"} <= set(step["roles"][0]["tags"])
+    plays = yaml.safe_load((ROOT / "playbooks/configure_steps/health.yml").read_text())
+    step = next(play for play in plays if play["name"] == "Install the health checks of the nodes")
+    assert {"slurm", "slurm_controller", "slurm_compute"} <= set(step["tags"])
+    assert step["tasks"][-1]["ansible.builtin.import_role"]["name"] == "hpcai.gpu_cluster.node_health_check"

@@ -19,7 +19,7 @@ PASSWORD, OTHER = "Geheim-4711", "Auch-Nirgends-0815"
 # Every host fails in another task.
 FAILURES: dict[str, tuple[str, dict[str, t.Any], str]] = {
     "inputs": ("main", {"type": "nsf"}, "value of type must be one of"),
-    "credentials": ("mounts", {"type": "cifs", "source": "//files/data"}, "Write CIFS credentials"),
+    "credentials": ("credentials", {"type": "cifs", "source": "//files/data"}, "Write CIFS credentials"),
     "mount": (
         "mounts",
         {"type": "cifs", "source": "//files/data", "state": "there"},

@@ -31,6 +31,7 @@ OTHERWISE = {
     "node_tuning_keep_ipc",
     "node_tuning_limits",
     "node_tuning_nfs_readahead_kb",
+    "node_tuning_strict",
     "node_tuning_sunrpc_slots",
     "nvme_scratch_wait",
     "pytorch_proof",

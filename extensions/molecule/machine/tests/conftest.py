@@ -17,7 +17,7 @@ import pytest
 SCENARIO = Path(__file__).parents[1]
 STATE = Path(os.environ.setdefault("LAB_STATE", str(machine_lab.ROOT / ".build/molecule-machine")))
 MOUNT = "/mnt/resource_nvme"
-MODULE = "nvme_scratch : present | Create and mount scratch"
+MODULE = "nvme_scratch : scratch | On the local disks create and mount scratch"
 RECORD = "/run/hpcai/nvme_scratch.json"
 ERASE = "partx -d {0} 2> /dev/null; wipefs -qaf {0}; blkdiscard -fz {0}"
 KERNEL = "dmesg | grep -E 'nvme|pciehp' | tail -n 40"

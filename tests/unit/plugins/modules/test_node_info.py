@@ -70,35 +70,40 @@ def test_files_change_with_content_mode_and_kind(tmp_path: Path) -> None:
     assert found[str(link)].split()[1:] == ["0777"]
 
 
+def test_facts_have_the_names_that_setup_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Machine({}, facts=["!all", "!min", "distribution"])
+    monkeypatch.setattr(node_info, "ansible_facts", lambda module, wanted: {"distribution": wanted[-1], "local": {}})
+    assert node_info.facts(t.cast(t.Any, seen)) == {"ansible_distribution": "distribution", "ansible_local": {}}
+
+
 @pytest.mark.parametrize(
-    "role, file, task, name",
+    "role, packages",
     [
-        ("munge", "install", "install | Install munge", "munge_packages"),
-        (
-            "shared_storage",
-            "install",
-            "install | Install what the mounts and exports need",
-            "__shared_storage_packages",
-        ),
+        ("munge", "munge_packages"),
+        ("nvme_scratch", "__nvme_scratch_packages_of[nvme_scratch_filesystem]"),
+        ("shared_storage", "__shared_storage_packages"),
     ],
 )
-def test_a_role_installs_what_it_was_not_told_of(role: str, file: str, task: str, name: str) -> None:
-    tasks = yaml.safe_load((ROOT / f"roles/{role}/tasks/{file}.yml").read_text())
-    condition = next(one for one in tasks if one["name"] == task)["when"]
-    assert condition == f"{name} | difference((hpcai_node | default({{}}))['packages'] | default([])) | length > 0"
+def test_a_role_installs_what_it_was_not_told_of(role: str, packages: str) -> None:
+    (task,) = yaml.safe_load((ROOT / f"roles/{role}/tasks/install.yml").read_text())
+    assert task["when"] == f"__{role}_missing | length > 0"
+    missing = yaml.safe_load((ROOT / f"roles/{role}/vars/main.yml").read_text())[f"__{role}_missing"]
+    told = f"{packages} | difference((hpcai_node | default({{}}))['packages'] | default([]))"
+    assert " ".join(missing.split()) == f"{{{{ {told} }}}}"
 
 
 def test_role_slurm_installs_what_it_was_not_told_of_and_takes_one_step_where_nothing_is_missing() -> None:
     (step,) = yaml.safe_load((ROOT / "roles/slurm/tasks/packages.yml").read_text())
     wanted = yaml.safe_load((ROOT / "roles/slurm/vars/main.yml").read_text())
-    assert "__slurm_packages_missing | length > 0" in step["when"]
+    assert step["when"] == "slurm_packages_due"
+    assert "__slurm_packages_missing | length > 0" in wanted["slurm_packages_due"]
     told = "(hpcai_node | default({}))['packages'] | default([])"
     assert wanted["__slurm_packages_missing"] == f"{{{{ __slurm_packages_by_apt | difference({told}) }}}}"
 
 
 def test_configure_asks_for_all_that_roles_install_by_default() -> None:
     plays = yaml.safe_load((ROOT / "playbooks/configure_steps/inventory.yml").read_text())
-    asked = set(plays[2]["tasks"][0]["hpcai.gpu_cluster.node_info"]["packages"])
+    asked = set(plays[0]["tasks"][0]["hpcai.gpu_cluster.node_info"]["packages"])
     for role in ("munge", "slurm_controller", "slurm_compute", "slurm_login", "slurm_database"):
         defaults = yaml.safe_load((ROOT / f"roles/{role}/defaults/main.yml").read_text())
         assert {one for key, value in defaults.items() if key.endswith("_packages") for one in value} <= asked, role
