@@ -89,16 +89,16 @@ class Store:
 class Compiler:
     """Takes the place of what compiles templates and expressions in Ansible's environment of Jinja."""
 
-    def __init__(self, bits: t.Any, store: Store) -> None:
-        self.bits, self.store = bits, store
+    def __init__(self, bits: t.Any, tags: t.Any, store: Store) -> None:
+        self.bits, self.tags, self.store = bits, tags, store
         self.environment = bits.AnsibleEnvironment
         self.plain, self.plain_expression = self.environment.compile, self.environment.compile_expression
         self.wanted: str | None = None  # the key of an expression that is being compiled
 
     def key(self, environment: t.Any, kind: str, source: str) -> str | None:
         """Return a digest of all that decides what a template becomes, or None for one that is not ours."""
-        origin = self.bits.Origin.get_tag(source)
-        if not origin or not ours(origin.path) or environment._debuggable_template_source:
+        origin, secret = self.tags.Origin.get_tag(source), self.tags.VaultedValue.is_tagged_on(source)
+        if secret or not origin or not ours(origin.path) or environment._debuggable_template_source:
             return None
         context = self.bits._TemplateCompileContext.current(optional=True)
         syntax = [getattr(environment, name) for name in self.bits._TEMPLATE_OVERRIDE_FIELD_NAMES]
@@ -145,8 +145,9 @@ class Compiler:
 def keep(folder: Path) -> None:
     """Keep compiled templates below a directory, from now on; raises where this Ansible is made in another way."""
     bits: t.Any = importlib.import_module("ansible._internal._templating._jinja_bits")
-    compiler = Compiler(bits, Store(folder))
-    probe = bits.Origin(path=f"{PLACES[0]}probe.yml").tag("{{ probe }}")
+    tags: t.Any = importlib.import_module("ansible._internal._datatag._tags")
+    compiler = Compiler(bits, tags, Store(folder))
+    probe = tags.Origin(path=f"{PLACES[0]}probe.yml").tag("{{ probe }}")
     if not compiler.key(bits.AnsibleEnvironment(), "template", probe):
         raise LookupError("a template of ours is not known as such")
     compiler.install()

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible._internal._datatag._tags import Origin, TrustedAsTemplate
+from ansible._internal._datatag import _tags
+from ansible._internal._datatag._tags import Origin, TrustedAsTemplate, VaultedValue
 from ansible._internal._templating import _jinja_bits as bits
 
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _templates
@@ -36,7 +37,6 @@ class Bits:
     """What is looked for in Ansible's module, with that environment."""
 
     AnsibleEnvironment = Environment
-    Origin = Origin
     _TemplateCompileContext = bits._TemplateCompileContext
     _TemplateConfig = bits._TemplateConfig
     _TEMPLATE_OVERRIDE_FIELD_NAMES = bits._TEMPLATE_OVERRIDE_FIELD_NAMES
@@ -54,7 +54,7 @@ def keep(folder: Path) -> _templates.Store:
     for name in ("compile", "compile_expression"):
         setattr(Environment, name, getattr(bits.AnsibleEnvironment, name))
     store = _templates.Store(folder)
-    _templates.Compiler(Bits, store).install()
+    _templates.Compiler(Bits, _tags, store).install()
     return store
 
 
@@ -106,6 +106,7 @@ def test_nothing_of_a_site_is_kept(tmp_path: Path) -> None:
     store = keep(tmp_path)
     said("{{ 'a secret' }}", "/srv/site/group_vars/all.yml")
     Environment().from_string("{{ 'of nowhere' }}")
+    Environment().from_string(VaultedValue(ciphertext="of a vault").tag(Origin(path=ROLE).tag("{{ 'a secret' }}")))
     assert store.known == {} and list(store.folder.iterdir()) == []
 
 
