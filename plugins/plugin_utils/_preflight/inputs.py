@@ -29,7 +29,15 @@ _KINDS = {
 _SECRET = re.compile(r"(?i)pass|secret|token|key")
 _OF_HOSTS = ("slurm_node", "slurm_leaf")  # looked at by the checks of nodes
 # Texts of several lines: a script, shell lines of one, a certificate.
-_TEXTS = ("node_bundle_before", "slurm_power_files", "slurm_power_groups", "slurm_power_user_data")
+_TEXTS = (
+    "cyclecloud_cluster_accounting",
+    "cyclecloud_cluster_parameters",
+    "cyclecloud_cluster_secret_parameters",
+    "node_bundle_before",
+    "slurm_power_files",
+    "slurm_power_groups",
+    "slurm_power_user_data",
+)
 _HIDDEN = "(hidden)"
 _ALIKE = 0.9  # slurm_partition is a slip of slurm_partitions, slurm_site_notes is somebody's own variable
 

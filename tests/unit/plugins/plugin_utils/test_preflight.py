@@ -279,6 +279,10 @@ def test_a_script_may_have_lines(specs: dict[str, t.Any]) -> None:
 def test_a_certificate_may_have_lines(specs: dict[str, t.Any]) -> None:
     files = [{"path": "/etc/cloud/ca.pem", "content": "-----BEGIN CERTIFICATE-----\nMIIB\n"}]
     assert findings({**GOOD, "slurm_power_files": files}, specs) == []
+    accounting = {"url": "db.example.com", "user": "slurm", "certificate": files[0]["content"]}
+    parameters = {"additional_slurm_config": "SuspendTime=60\nSuspendTimeout=600\n"}
+    of_cyclecloud = {"cyclecloud_cluster_accounting": accounting, "cyclecloud_cluster_parameters": parameters}
+    assert findings({**GOOD, "cluster_slurm": "cyclecloud", **of_cyclecloud}, specs) == []
 
 
 def test_a_refusal_does_not_repeat_a_password_in_a_value(specs: dict[str, t.Any]) -> None:
