@@ -28,6 +28,7 @@ import jinja2
 from ansible.release import __version__ as core
 from jinja2.environment import TemplateExpression
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._zipapp import put
 
 # Where roles and playbooks are, in a collection that is installed and in a clone. Variables beside them are a site's.
@@ -47,12 +48,17 @@ def ours(path: str | None) -> bool:
 
 
 class Store:
-    """Compiled templates by their keys: in memory, and in files that nobody but this user can have written."""
+    """Compiled templates by their keys: in memory, and in files that nobody but this user and root can have put there.
+
+    Raises TrustError for a directory into which others can put something, or OSError.
+    """
 
     def __init__(self, folder: Path) -> None:
         versions = (core, jinja2.__version__, importlib.util.MAGIC_NUMBER)
         self.folder = folder / hashlib.sha256(repr(versions).encode()).hexdigest()[:16]
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.trusted = _trusted.trusted_users()
+        _trusted.check(str(self.folder), self.trusted)
         names = [path.name for path in self.folder.iterdir()]
         if len(names) > MOST:
             for name in names:
@@ -64,7 +70,7 @@ class Store:
         with contextlib.suppress(OSError, EOFError, TypeError, ValueError):
             with (self.folder / key).open("rb") as file:
                 made, content = os.fstat(file.fileno()), file.read()
-            is_own = stat.S_ISREG(made.st_mode) and made.st_uid == os.geteuid() and not made.st_mode & 0o022
+            is_own = stat.S_ISREG(made.st_mode) and not _trusted.foreign(made, self.trusted)
             if is_own and hashlib.sha256(content[_DIGEST:]).digest() == content[:_DIGEST]:
                 code: CodeType = marshal.loads(content[_DIGEST:])  # noqa: S302 # what this user compiled
                 return code

@@ -14,6 +14,7 @@ from ansible._internal._datatag import _tags
 from ansible._internal._datatag._tags import Origin, TrustedAsTemplate, VaultedValue
 from ansible._internal._templating import _jinja_bits as bits
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _templates
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -136,6 +137,18 @@ def test_a_file_that_is_damaged_or_that_others_can_write_is_not_taken(tmp_path: 
     files["link"].unlink()
     files["link"].mkdir()
     assert list(_templates.Store(tmp_path).known) == ["whole"]
+
+
+def test_a_directory_into_which_others_can_put_something_is_not_used(tmp_path: Path) -> None:
+    """Who may rename what is in it gives one template the code of another."""
+    folder = _templates.Store(tmp_path / "templates").folder
+    folder.chmod(0o777)
+    with pytest.raises(_trusted.TrustError):
+        _templates.Store(tmp_path / "templates")
+    folder.chmod(0o700)
+    folder.parent.chmod(0o777)
+    with pytest.raises(_trusted.TrustError):
+        _templates.Store(tmp_path / "templates")
 
 
 def test_a_directory_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
