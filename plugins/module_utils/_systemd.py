@@ -113,6 +113,24 @@ def times(paths: t.Iterable[str], written: t.Mapping[str, float]) -> dict[str, f
     return {**{path: Path(path).stat().st_mtime for path in paths if Path(path).is_file()}, **written}
 
 
+def settled(module: t.Any, services: t.Mapping[str, t.Iterable[str]]) -> list[str]:
+    """Which services, given with the files that they read, a Service would leave as they are if the files shall be so.
+
+    systemd is asked once for all of them; one that does not know ``--timestamp`` tells of none.
+    """
+    wanted = {name: [name, *units(files)] for name, files in services.items()}
+    rc, out, dummy = module.run_command([*SHOW, *(unit for names in wanted.values() for unit in names)])
+    told = iter(map(parse_show, out.strip().split("\n\n") if rc == 0 else []))
+    found = []
+    for name, names in wanted.items():
+        shown = [next(told, {}) for dummy in names]
+        todo = plan(shown[0], times([*unit_files(shown[0]), *services[name]], {}), {})
+        # One of which nothing was said does not run.
+        if not todo.changed and not any(unit.get("NeedDaemonReload") == "yes" for unit in shown):
+            found.append(name)
+    return found
+
+
 class ServiceError(Exception):
     """The service cannot run; the text is fit for the user and holds the end of its journal and of its log."""
 
@@ -172,7 +190,7 @@ class Service:
         if todo.enable and unit.get("UnitFileState", "") not in _ENABLED:
             self._systemctl("enable")
         self._act(todo.action)
-        self._wait()
+        self._wait(self.show() if todo.action else unit)
 
     def refuse_cycles(self) -> None:
         """A unit of another vendor with After=multi-user.target is enough for a circle."""
@@ -209,10 +227,10 @@ class Service:
             if rc:
                 raise self._failed(f"systemctl {action} said: {err.strip()}")
 
-    def _wait(self) -> None:
+    def _wait(self, unit: t.Mapping[str, str]) -> None:
         ready, timeout = self.module.params["ready"], self.module.params["timeout"]
         end = time.monotonic() + timeout
-        while running(self.show()):
+        while running(unit):
             asked = time.monotonic()
             rc, out, err = self.module.run_command(ready) if ready else (0, "", "")
             if rc == 0:
@@ -221,6 +239,7 @@ class Service:
                 raise self._failed(f"{' '.join(ready)} still fails after {timeout} s: {(err or out).strip()}")
             # On a slow processor to ask is work, which the service needs to start.
             time.sleep(max(0.1, time.monotonic() - asked))
+            unit = self.show()
         raise self._failed("it did not stay up")
 
     def _failed(self, cause: str) -> ServiceError:

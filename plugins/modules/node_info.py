@@ -61,6 +61,26 @@ options:
       - Whether to read the release of Slurm from its commands.
     type: bool
     default: false
+  units:
+    description:
+      - Services of which M(hpcai.gpu_cluster.service_current) keeps the files. Where it would find nothing to do, its
+        task can be skipped (filter P(hpcai.gpu_cluster.service_settled#filter)).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description:
+          - Name of the unit, as the module has it.
+        type: str
+        required: true
+      files:
+        description:
+          - Paths of its files, that of the unit among them. Of a directory all files in it are read, but for those that
+            Python compiled.
+        type: list
+        elements: path
+        default: []
   users:
     description:
       - Names of users to look for, wherever the machine has its users from.
@@ -120,6 +140,15 @@ files:
   type: dict
   returned: success
   sample: {/etc/munge/munge.key: "munge:munge 0400 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"}
+units:
+  description:
+    - Those of O(units) that are enabled and run, and have started since their files were written, with the owner,
+      group, mode and SHA-256 of each file. Files that another user than root could exchange are left out.
+  type: dict
+  returned: success
+  sample:
+    hpcai-scratch:
+      /etc/hpcai/nvme_scratch.json: "root:root 0644 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
 users:
   description: Those of O(users) that exist, with the numbers of user and primary group.
   type: dict
@@ -138,6 +167,7 @@ ids:
 import contextlib
 import grp
 import hashlib
+import os
 import pwd
 import stat
 import typing as t
@@ -146,6 +176,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.facts.compat import ansible_facts
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _systemd, _trusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.state import installed_release
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.slurm.text import SlurmError
 
@@ -156,6 +187,15 @@ SPEC = {
     "services": {"type": "list", "elements": "str", "default": []},
     "files": {"type": "list", "elements": "path", "default": []},
     "slurm": {"type": "bool", "default": False},
+    "units": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "name": {"type": "str", "required": True},
+            "files": {"type": "list", "elements": "path", "default": []},
+        },
+    },
     "users": {"type": "list", "elements": "str", "default": []},
 }
 
@@ -198,9 +238,42 @@ def files(paths: list[str]) -> dict[str, str]:
         with contextlib.suppress(OSError, KeyError):
             seen = path.lstat()
             content = hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(seen.st_mode) else ""
-            owner = f"{pwd.getpwuid(seen.st_uid).pw_name}:{grp.getgrgid(seen.st_gid).gr_name}"
-            contents[str(path)] = f"{owner} {stat.S_IMODE(seen.st_mode):04o} {content}".strip()
+            contents[str(path)] = described(seen, content)
     return contents
+
+
+def described(seen: os.stat_result, digest: str) -> str:
+    """Raise KeyError for an owner or group without a name."""
+    owner = f"{pwd.getpwuid(seen.st_uid).pw_name}:{grp.getgrgid(seen.st_gid).gr_name}"
+    return f"{owner} {stat.S_IMODE(seen.st_mode):04o} {digest}".strip()
+
+
+def below(paths: list[str]) -> list[str]:
+    """The paths, with the files of a directory in its place but for what Python compiles of them when they run."""
+    found = []
+    for path in map(Path, paths):
+        inside = [file for file in path.rglob("*") if not file.is_dir() and file.suffix != ".pyc"]
+        found += sorted(map(str, inside)) if path.is_dir() and not path.is_symlink() else [str(path)]
+    return found
+
+
+def trusted_files(paths: list[str]) -> dict[str, str]:
+    """As ``files`` tells of them, but only of regular ones that nobody but root could put into the place of others."""
+    trusted, contents = _trusted.trusted_users(), {}
+    for path in paths:
+        with contextlib.suppress(OSError, KeyError, _trusted.TrustError):
+            content = _trusted.content(path, trusted)
+            if content is not None:
+                contents[path] = described(os.lstat(path), hashlib.sha256(content).hexdigest())
+    return contents
+
+
+def units(module: AnsibleModule, wanted: list[dict[str, t.Any]]) -> dict[str, dict[str, str]]:
+    """Those that are as they should be if their files are."""
+    if not wanted or not module.get_bin_path("systemctl"):
+        return {}
+    paths = {unit["name"]: below(unit["files"]) for unit in wanted}
+    return {name: trusted_files(paths[name]) for name in _systemd.settled(module, paths)}
 
 
 def users(names: list[str]) -> dict[str, dict[str, int]]:
@@ -228,6 +301,7 @@ def perform(module: AnsibleModule) -> dict[str, t.Any]:
         "services": services(module, params["services"]),
         "slurm": slurm(module),
         "files": files(params["files"]),
+        "units": units(module, params["units"]),
         "users": users(params["users"]),
         "ids": ids() if params["users"] else [],
     }

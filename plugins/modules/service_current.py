@@ -129,6 +129,8 @@ notes:
     reloaded, since there is no process to compare the files with.
 seealso:
   - module: ansible.builtin.systemd_service
+  - plugin: hpcai.gpu_cluster.service_settled
+    plugin_type: filter
 """
 EXAMPLES = r"""
 - name: Run slurmctld with its current configuration

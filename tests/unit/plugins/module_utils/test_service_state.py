@@ -3,7 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import os
 import typing as t
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._systemd import 
     parse_show,
     plan,
     running,
+    settled,
     started,
     unit_files,
     units,
@@ -76,6 +79,47 @@ def test_plan(
 
 def test_a_missing_unit_would_be_started() -> None:
     assert plan({"LoadState": "not-found", "ActiveState": "inactive"}, {}, {}).changed
+
+
+class Shown:
+    """An AnsibleModule of a machine on which systemd shows these units, or does not answer."""
+
+    def __init__(self, *shown: dict[str, str], rc: int = 0) -> None:
+        self.rc, self.asked = rc, list[list[str]]()
+        self.said = "\n".join("".join(f"{key}={value}\n" for key, value in unit.items()) for unit in shown)
+
+    def run_command(self, argv: list[str]) -> tuple[int, str, str]:
+        self.asked.append(argv)
+        return self.rc, self.said, ""
+
+
+MISSING = {"LoadState": "not-found", "ActiveState": "inactive", "UnitFileState": "", "NeedDaemonReload": "no"}
+
+
+def test_what_a_service_would_be_left_as_is_asked_once_for_all(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text("")
+    os.utime(file, (START - 1, START - 1))
+    files = {"munge": [], "slurmd": [str(file), "/etc/systemd/system/other.service"], "missing": []}
+    machine = Shown(unit(), unit(), unit(), MISSING)
+    assert settled(machine, files) == ["munge", "slurmd"]
+    assert [argv[-4:] for argv in machine.asked] == [["munge", "slurmd", "other.service", "missing"]]
+    outdated = Shown(unit(), unit(), unit(NeedDaemonReload="yes"), MISSING)
+    assert settled(outdated, files) == ["munge"], "the other unit's file was not read"
+    os.utime(file, (START + 1, START + 1))
+    assert settled(machine, files) == ["munge"], "a file is newer than the process"
+
+
+@pytest.mark.parametrize(
+    "changes", [{"ActiveState": "failed"}, {"UnitFileState": "disabled"}, {"NeedDaemonReload": "yes"}]
+)
+def test_a_service_with_something_to_do_is_not_settled(changes: dict[str, str]) -> None:
+    assert settled(Shown(unit(**changes)), {"slurmd": []}) == []
+
+
+def test_nothing_is_settled_where_systemd_does_not_answer() -> None:
+    assert settled(Shown(unit(), rc=1), {"slurmd": []}) == []
+    assert settled(Shown(unit()), {"slurmd": [], "told-of-nothing": []}) == ["slurmd"]
 
 
 def test_a_service_between_two_attempts_does_not_run() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _systemd
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import node_info
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -68,6 +69,56 @@ def test_files_change_with_content_mode_and_kind(tmp_path: Path) -> None:
     assert found[str(path)].split()[1:] == ["0640", hashlib.sha256(b"\0one").hexdigest()]
     assert found[str(folder)].split()[1:] == ["0700"]
     assert found[str(link)].split()[1:] == ["0777"]
+
+
+def test_the_files_of_a_service_are_told_of_where_nobody_else_could_exchange_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library, link = tmp_path / "library", tmp_path / "link"
+    (library / "below").mkdir(parents=True)
+    (library / "below/a.py").write_bytes(b"one")
+    (library / "below/a.cpython-311.pyc").write_bytes(b"written when the program runs")
+    link.symlink_to(library / "below/a.py")
+    wanted = [
+        {"name": "settled", "files": [str(library), str(link), str(tmp_path / "none")]},
+        {"name": "stopped", "files": []},
+    ]
+    asked: dict[str, t.Any] = {}
+
+    def settled(dummy: t.Any, services: dict[str, list[str]]) -> list[str]:
+        asked.update(services)
+        return ["settled"]
+
+    monkeypatch.setattr(_systemd, "settled", settled)
+    (file,) = (told := node_info.units(machine(systemctl=(0, "")), wanted)["settled"])
+    assert asked == {"settled": [file, str(link), str(tmp_path / "none")], "stopped": []}
+    assert file == str(library / "below/a.py") and told[file].split()[2] == hashlib.sha256(b"one").hexdigest()
+    (library / "below").chmod(0o777)
+    assert node_info.units(machine(systemctl=(0, "")), wanted) == {"settled": {}}
+    assert node_info.units(machine(), wanted) == {}
+
+
+@pytest.mark.parametrize(
+    "role, name, files",
+    [
+        ("nvme_scratch", "unit", ["settings", "library", "program"]),
+        ("gpu_clocks", "unit", ["settings", "library", "program"]),
+        ("node_health_check", "gate", ["config", "zipapp", "agent", "program"]),
+        ("boot_order", "target", ["target_file", "program"]),
+    ],
+)
+def test_configure_has_looked_at_what_roles_have_of_their_services(role: str, name: str, files: list[str]) -> None:
+    """Another path costs time in each run; the scenario faults has a run in which nothing of this is left to do."""
+    plays = yaml.safe_load((ROOT / "playbooks/configure_steps/inventory.yml").read_text())
+    units = {unit["name"]: unit["files"] for unit in plays[0]["tasks"][0]["hpcai.gpu_cluster.node_info"]["units"]}
+    values = yaml.safe_load((ROOT / f"roles/{role}/vars/main.yml").read_text())
+    looked = units[values[f"__{role}_{name}"]]
+    named = {f"{{{{ __{role}_{name} }}}}": values[f"__{role}_{name}"]}
+    for file in files:
+        path = values[f"__{role}_{file}"]
+        for word, value in named.items():
+            path = path.replace(word, value)
+        assert path in looked
 
 
 def test_facts_have_the_names_that_setup_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
