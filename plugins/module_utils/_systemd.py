@@ -113,8 +113,8 @@ def times(paths: t.Iterable[str], written: t.Mapping[str, float]) -> dict[str, f
     return {**{path: Path(path).stat().st_mtime for path in paths if Path(path).is_file()}, **written}
 
 
-def settled(module: t.Any, services: t.Mapping[str, t.Iterable[str]]) -> list[str]:
-    """Which services, given with the files that they read, a Service would leave as they are if the files shall be so.
+def settled(module: t.Any, services: t.Mapping[str, t.Sequence[str]]) -> list[str]:
+    """Which services, given with the files that they read, a Service would leave as they are if their files are right.
 
     systemd is asked once for all of them; one that does not know ``--timestamp`` tells of none.
     """

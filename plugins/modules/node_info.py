@@ -102,10 +102,10 @@ EXAMPLES = r"""
   when: "'munge' not in hpcai_node.packages"
   become: true
 
-- name: Gather facts, and read the owner, mode and digest of the munge key and the release of Slurm
+- name: Gather facts, and read the owner, mode and digest of slurm.conf and the release of Slurm
   hpcai.gpu_cluster.node_info:
     facts: ["!all", "!min", distribution, hardware]
-    files: [/etc/munge/munge.key]
+    files: [/etc/slurm/slurm.conf]
     slurm: true
   become: true
   register: hpcai_node
@@ -139,7 +139,7 @@ files:
       read, or whose owner has no name, is left out. What is no regular file has no digest.
   type: dict
   returned: success
-  sample: {/etc/munge/munge.key: "munge:munge 0400 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"}
+  sample: {/etc/slurm/slurm.conf: "root:root 0644 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"}
 units:
   description:
     - Those of O(units) that are enabled and run, and have started since their files were written, with the owner,

@@ -113,12 +113,8 @@ def test_configure_has_looked_at_what_roles_have_of_their_services(role: str, na
     units = {unit["name"]: unit["files"] for unit in plays[0]["tasks"][0]["hpcai.gpu_cluster.node_info"]["units"]}
     values = yaml.safe_load((ROOT / f"roles/{role}/vars/main.yml").read_text())
     looked = units[values[f"__{role}_{name}"]]
-    named = {f"{{{{ __{role}_{name} }}}}": values[f"__{role}_{name}"]}
     for file in files:
-        path = values[f"__{role}_{file}"]
-        for word, value in named.items():
-            path = path.replace(word, value)
-        assert path in looked
+        assert values[f"__{role}_{file}"].replace(f"{{{{ __{role}_{name} }}}}", values[f"__{role}_{name}"]) in looked
 
 
 def test_facts_have_the_names_that_setup_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
