@@ -45,6 +45,7 @@ class Bits:
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bits.AnsibleEnvironment.compile.__module__ != _templates.__name__, "a test before this one left ours there"
     for name in ("compile", "compile_expression"):
         monkeypatch.setattr(Environment, name, getattr(bits.AnsibleEnvironment, name))
     monkeypatch.setattr(Environment, "parsed", 0)
