@@ -33,6 +33,8 @@ packages, workers = sysconfig.get_path("purelib"), min(16, len(os.sched_getaffin
 tests = re.compile(re.escape(packages) + ".*/tests/")
 compileall.compile_dir(packages, quiet=2, workers=workers, rx=tests)
 """
+# Isolated: a module of that name in the directory where the run happens to be is not what root runs.
+PIP = ("-I", "-m", "pip")
 PROGRAMS = {"uv": ["uv"], "conda": ["micromamba", "mamba", "conda"]}
 _SHOWN = 10
 _PLACES = ("/opt/conda/bin", "/opt/miniforge*/bin", "/opt/miniconda*/bin", "/opt/anaconda*/bin", "/opt/micromamba/bin")
@@ -61,8 +63,8 @@ def steps(
     elif installer == "uv":
         first, more, inside = [BuildStep([program, "venv", "--python", python, target])], files, f"{target}/bin/python"
     else:
-        first, more, inside = [BuildStep([python, "-m", "venv", target])], files, f"{target}/bin/python"
-    start = [program, "pip", "install", "--python", inside] if installer == "uv" else [inside, "-m", "pip", "install"]
+        first, more, inside = [BuildStep([python, "-I", "-m", "venv", target])], files, f"{target}/bin/python"
+    start = [program, "pip", "install", "--python", inside] if installer == "uv" else [inside, *PIP, "install"]
     start += ["--no-deps"] if installer == "uv" else ["--no-deps", "--no-cache-dir", "--no-input"]
     start += ["--no-compile"] if installer == "pip" else []
     online = _online(source, installer)
@@ -74,7 +76,7 @@ def steps(
     if installer == "uv":
         commands.append(BuildStep([program, "pip", "check", "--python", inside]))
     elif installer == "pip" or more or wheels:
-        commands.append(BuildStep([inside, "-m", "pip", "check"]))
+        commands.append(BuildStep([inside, *PIP, "check"]))
     return [*first, *commands]
 
 

@@ -34,5 +34,5 @@ def findings(inputs: Inputs, specs: t.Mapping[str, t.Any] | None = None) -> list
     if sound.get("cluster_slurm") == machine.EXISTING:
         checks = [*machine.CHECKS, *_OF_ANY_SLURM]
     if sound.get("cluster_slurm") == machine.CYCLECLOUD:
-        checks = []  # it has made the machines, and has checked what it made them from
+        checks = list(machine.OF_MADE_MACHINES)  # it has checked what it made them from
     return problems + [text for check in checks for text in check(sound)]

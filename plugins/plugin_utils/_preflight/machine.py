@@ -114,4 +114,5 @@ def misspelt(inputs: Inputs) -> list[str]:
     return problems
 
 
-CHECKS = (machine_types, whose_slurm, whose_driver, whose_python, misspelt)
+OF_MADE_MACHINES = (whose_driver, whose_python, misspelt)
+CHECKS = (machine_types, whose_slurm, *OF_MADE_MACHINES)

@@ -285,6 +285,17 @@ def test_a_certificate_may_have_lines(specs: dict[str, t.Any]) -> None:
     assert findings({**GOOD, "cluster_slurm": "cyclecloud", **of_cyclecloud}, specs) == []
 
 
+def test_of_a_cluster_of_cyclecloud_what_nothing_reads_is_told(specs: dict[str, t.Any]) -> None:
+    made = {"cluster_slurm": "cyclecloud", "cluster_name": "c", "cluster_sku": "of CycleCloud's choice"}
+    assert findings(made, specs) == []
+    wrong = {"cluster_share_dir": "/shared", "cluster_driver": "theirs", "cluster_python": "python3"}
+    assert [text.split()[0] for text in findings({**made, **wrong}, specs)] == [
+        "cluster_driver",
+        "cluster_python",
+        "cluster_share_dir",
+    ]
+
+
 def test_a_refusal_does_not_repeat_a_password_in_a_value(specs: dict[str, t.Any]) -> None:
     text = " ".join(findings({**GOOD, "slurm_partitions": "https://me:geheim@example.com/x"}, specs))
     assert "slurm_partitions" in text

@@ -142,12 +142,12 @@ SOURCE = installer.Source(["/w/0"], [])
 def test_pip_asks_no_index_when_it_has_files() -> None:
     commands = installer.steps("pip", "", "/usr/bin/python3", "/e", ["/l0", "/l1"], [], SOURCE)
     first, second, third, compiled, last = commands
-    assert first.argv == ["/usr/bin/python3", "-m", "venv", "/e"]
+    assert first.argv == ["/usr/bin/python3", "-I", "-m", "venv", "/e"]
     assert {"--no-index", "--find-links=/w/0", "--no-deps", "--requirement=/l0"} <= set(second.argv)
     assert "--requirement=/l1" in third.argv
     assert "--no-compile" in second.argv and "--no-compile" in third.argv
     assert compiled.argv == ["/e/bin/python", "-I", "-c", installer.COMPILE]
-    assert last.argv == ["/e/bin/python", "-m", "pip", "check"]
+    assert last.argv == ["/e/bin/python", "-I", "-m", "pip", "check"]
 
 
 def test_pip_asks_indexes_otherwise() -> None:
