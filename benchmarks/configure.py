@@ -39,9 +39,18 @@ def timed(command: t.Sequence[object], environment: dict[str, str] | None = None
     return seconds, said
 
 
-def playbook(name: str, *args: str) -> tuple[float, str]:
-    environment = {**os.environ, "HPCAI_REPORT_DIR": str(STATE / "report"), "ANSIBLE_NOCOLOR": "1"}
+def playbook(name: str, *args: str, **settings: str) -> tuple[float, str]:
+    environment = {**os.environ, "HPCAI_REPORT_DIR": str(STATE / "report"), "ANSIBLE_NOCOLOR": "1", **settings}
     return timed([PLAYBOOK, *LAB, *args, ROOT / name], environment)
+
+
+def settled(*inventory: str, **settings: str) -> float:
+    """Run configure.yml where nothing is to be done; return its wall time in seconds."""
+    taken, said = playbook("playbooks/configure.yml", *inventory, **settings)
+    changed = sum(int(count) for count in re.findall(r" changed=(\d+) ", said))
+    if changed:
+        raise SystemExit(f"A second run changed {changed} things:\n{said[-4000:]}")
+    return taken
 
 
 def fresh_lab(size: int) -> dict[str, str]:
@@ -65,14 +74,7 @@ def ours(size: int, repeat: int) -> tuple[float, float]:
     """First and second run of configure.yml."""
     fresh_lab(size)
     first = playbook("playbooks/configure.yml", *INVENTORY)[0]
-    seconds = []
-    for dummy in range(repeat):
-        taken, said = playbook("playbooks/configure.yml", *INVENTORY)
-        changed = sum(int(count) for count in re.findall(r" changed=(\d+) ", said))
-        if changed:
-            raise SystemExit(f"A second run on {size} hosts changed {changed} things:\n{said[-4000:]}")
-        seconds.append(taken)
-    return first, statistics.median(seconds)
+    return first, statistics.median(settled(*INVENTORY) for dummy in range(repeat))
 
 
 def show(*rows: t.Sequence[str]) -> None:
