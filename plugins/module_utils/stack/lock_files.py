@@ -17,7 +17,7 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._files import lock
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._process import run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import BuildStep
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.installer import PIP, perform, without_password
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.installer import perform, without_password
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils.stack.versions import EnvironmentRefused, numbers
 
 # Lock files of Python and conda environments.
@@ -217,7 +217,7 @@ def fill(target: Path, request: WheelhouseRequest, download: Download) -> None:
 def argv(request: WheelhouseRequest, file: str, work: str) -> list[str]:
     quick = ["--disable-pip-version-check", "--no-input", "--timeout=15", "--retries=1"]
     return [
-        *(request.python, *PIP, "download", "--no-deps", "--only-binary=:all:", *quick),
+        *(request.python, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", *quick),
         *(f"--extra-index-url={value}" for value in request.indexes),
         *(f"--dest={work}", f"--requirement={file}", f"--python-version={request.markers['python_version']}"),
         *(f"--platform={value}" for value in request.platforms),
