@@ -19,6 +19,7 @@ import typing as t
 
 import tidy
 import yaml
+from callback.answers import Answers
 from configure import INVENTORY, ROOT, STATE, fresh_lab, machine, playbook, settled, show
 
 ANSWERS = STATE.with_name("benchmark.answers")
@@ -80,6 +81,9 @@ def cost(options: list[str]) -> Cost:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = settled(*options, **SETTINGS, ANSWERS_GIVEN="1")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    unasked = Answers(ANSWERS).unasked()
+    if unasked:
+        raise SystemExit(f"A run asked less than the one that was kept: {', '.join(unasked[:9])}")
     processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Cost(seconds, processor, after.ru_maxrss / 1024)
 

@@ -66,6 +66,17 @@ class Answers:
         out = one["out"].replace(self.addresses[like], address)
         return one["rc"], re.sub(rf"\b{like}\b", name, out).encode(), one["err"].encode()
 
+    def unasked(self) -> list[str]:
+        """Return which hosts were asked less than those whose answers they give: they did not go the whole way."""
+        missing = []
+        for name, like in self.hosts.values():
+            for module, known in self.known[like].items():
+                count = self.folder / f"{name}.{module}.count"
+                asked = count.stat().st_size if count.exists() else 0
+                if asked < len(known):
+                    missing.append(f"{name} {module} {asked} times in place of {len(known)}")
+        return missing
+
     def _count(self, what: str) -> int:
         """Each task has a process of its own: a byte for each."""
         file = os.open(self.folder / f"{what}.count", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)

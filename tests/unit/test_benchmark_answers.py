@@ -45,10 +45,12 @@ def test_further_hosts_answer_as_the_last_one_by_their_own_names(tmp_path: Path)
     asked: tuple[t.Any, ...] = (Connection("10.0.0.2"), "python3", NODE_INFO)
     assert kept(*asked)[0] == 0 and kept(*asked) == (1, b"", b"no")
     assert (tmp_path / "c2.jsonl").stat().st_mode & 0o777 == 0o600
-    given = answers.giving(known(tmp_path, {"10.0.0.2": ("c2", "c2"), "10.0.0.9": ("c9", "c2")}))
+    both = known(tmp_path, {"10.0.0.2": ("c2", "c2"), "10.0.0.9": ("c9", "c2")})
+    given = answers.giving(both)
     asked = (Connection("10.0.0.9"), "python3", NODE_INFO)
     assert given(*asked) == (0, b'{"node": "c9 at 10.0.0.9", "digest": "ac2"}', b"")
     assert given(*asked) == (1, b"", b"no")
     with pytest.raises(AnsibleConnectionFailure, match=r"node_info is run on c9 for the 3\. time, and c2"):
         given(*asked)
     assert given(Connection("10.0.0.2"), "python3", NODE_INFO)[0] == 0
+    assert both.unasked() == ["c2 node_info 1 times in place of 2"]
